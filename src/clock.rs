@@ -16,12 +16,19 @@ impl Clock {
     pub fn now(&self) -> SystemTime {
         let offset_ms = self.offset_ms.load(Ordering::Relaxed);
         let shift = Duration::from_millis(offset_ms.unsigned_abs());
-        if offset_ms < 0 { SystemTime::now() - shift } else { SystemTime::now() + shift }
+        if offset_ms < 0 {
+            SystemTime::now() - shift
+        } else {
+            SystemTime::now() + shift
+        }
     }
 
     /// Milliseconds since the Unix epoch; 0 before it.
     pub fn now_ms(&self) -> u64 {
-        let since = self.now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let since = self
+            .now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 

@@ -32,6 +32,7 @@
 //! 10. No lock and no transaction is held across an await. Every queue is bounded, every outside call has a timeout.
 
 pub mod clock;
+pub mod config;
 pub mod flight;
 pub mod metrics;
 pub mod oci;

@@ -74,7 +74,10 @@ impl Digest {
         };
         let is_hex = encoded.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         if is_hex && encoded.len() == algorithm.hex_len() {
-            Ok(Self { algorithm, hex: Box::from(encoded) })
+            Ok(Self {
+                algorithm,
+                hex: Box::from(encoded),
+            })
         } else {
             Err(malformed())
         }
@@ -160,7 +163,10 @@ impl fmt::Debug for Hasher {
 }
 
 fn digest_from(algorithm: Algorithm, bytes: &[u8]) -> Digest {
-    Digest { algorithm, hex: hex::encode(bytes).into_boxed_str() }
+    Digest {
+        algorithm,
+        hex: hex::encode(bytes).into_boxed_str(),
+    }
 }
 
 #[cfg(test)]
@@ -174,7 +180,11 @@ mod tests {
     #[test]
     fn the_empty_blob_has_its_known_digest() {
         assert_eq!(Digest::of(Algorithm::Sha256, b"").to_string(), EMPTY);
-        assert!(Digest::of(Algorithm::Sha512, b"").to_string().starts_with("sha512:cf83e1357eefb8bd"));
+        assert!(
+            Digest::of(Algorithm::Sha512, b"")
+                .to_string()
+                .starts_with("sha512:cf83e1357eefb8bd")
+        );
     }
 
     #[test]
@@ -190,9 +200,15 @@ mod tests {
             "sha256:baddigeststring",
             "../x:00",
         ] {
-            assert!(matches!(Digest::parse(bad), Err(DigestError::Malformed(_))), "{bad}");
+            assert!(
+                matches!(Digest::parse(bad), Err(DigestError::Malformed(_))),
+                "{bad}"
+            );
         }
-        assert_eq!(Digest::parse("blake3:00"), Err(DigestError::Unsupported("blake3".into())));
+        assert_eq!(
+            Digest::parse("blake3:00"),
+            Err(DigestError::Unsupported("blake3".into()))
+        );
     }
 
     proptest! {

@@ -127,11 +127,12 @@ impl Manifest {
     fn from_raw(raw: Raw, content_type: &str) -> Self {
         let media_type = raw.served_type(content_type);
         let is_index = raw.manifests.is_some();
-        let artifact_type = raw
-            .artifact_type
-            .clone()
-            .filter(|t| !t.is_empty())
-            .or_else(|| raw.config.as_ref().filter(|_| !is_index).map(|c| c.media_type.clone()));
+        let artifact_type = raw.artifact_type.clone().filter(|t| !t.is_empty()).or_else(|| {
+            raw.config
+                .as_ref()
+                .filter(|_| !is_index)
+                .map(|c| c.media_type.clone())
+        });
         let mut edges = Vec::new();
         let groups = [
             (Role::Manifest, raw.manifests.unwrap_or_default()),
@@ -143,15 +144,28 @@ impl Manifest {
         for (role, descriptors) in groups {
             edges.extend(descriptors.into_iter().filter_map(|d| {
                 let digest = Digest::parse(&d.digest).ok()?;
-                Some(Edge { role, digest, size_bytes: d.size, media_type: d.media_type })
+                Some(Edge {
+                    role,
+                    digest,
+                    size_bytes: d.size,
+                    media_type: d.media_type,
+                })
             }));
         }
-        Self { media_type, artifact_type, annotations: raw.annotations, edges }
+        Self {
+            media_type,
+            artifact_type,
+            annotations: raw.annotations,
+            edges,
+        }
     }
 
     /// The manifest that this one is about.
     pub fn subject(&self) -> Option<&Digest> {
-        self.edges.iter().find(|e| e.role == Role::Subject).map(|e| &e.digest)
+        self.edges
+            .iter()
+            .find(|e| e.role == Role::Subject)
+            .map(|e| &e.digest)
     }
 
     /// The entry for a referrers list (distribution-spec, "Listing Referrers").
@@ -221,14 +235,30 @@ mod tests {
     fn the_type_comes_from_the_body_then_the_header_then_the_shape() {
         let cases = [
             (r#"{"mediaType":"x/y"}"#, Some("a/b"), "x/y"),
-            (r#"{"a":1}"#, Some("application/vnd.custom+json; v=1"), "application/vnd.custom+json"),
+            (
+                r#"{"a":1}"#,
+                Some("application/vnd.custom+json; v=1"),
+                "application/vnd.custom+json",
+            ),
             (r#"{"manifests":[]}"#, None, media_type::OCI_INDEX),
-            (r#"{"schemaVersion":1}"#, Some("text/plain"), media_type::DOCKER_SCHEMA1),
-            (r#"{"layers":[]}"#, Some("application/octet-stream"), media_type::OCI_MANIFEST),
+            (
+                r#"{"schemaVersion":1}"#,
+                Some("text/plain"),
+                media_type::DOCKER_SCHEMA1,
+            ),
+            (
+                r#"{"layers":[]}"#,
+                Some("application/octet-stream"),
+                media_type::OCI_MANIFEST,
+            ),
             (r#"{"layers":"odd","mediaType":7}"#, Some("c/d"), "c/d"),
         ];
         for (body, header, expected) in cases {
-            assert_eq!(Manifest::parse(body.as_bytes(), header).unwrap().media_type, expected, "{body}");
+            assert_eq!(
+                Manifest::parse(body.as_bytes(), header).unwrap().media_type,
+                expected,
+                "{body}"
+            );
         }
     }
 
@@ -240,11 +270,23 @@ mod tests {
 
     #[test]
     fn pages_arrays_and_giants_are_refused() {
-        assert!(matches!(Manifest::parse(b"{}", Some("text/html")), Err(ManifestError::NotAManifest(_))));
-        assert!(matches!(Manifest::parse(b"[]", None), Err(ManifestError::NotJson(_))));
-        assert!(matches!(Manifest::parse(b"<html>", None), Err(ManifestError::NotJson(_))));
+        assert!(matches!(
+            Manifest::parse(b"{}", Some("text/html")),
+            Err(ManifestError::NotAManifest(_))
+        ));
+        assert!(matches!(
+            Manifest::parse(b"[]", None),
+            Err(ManifestError::NotJson(_))
+        ));
+        assert!(matches!(
+            Manifest::parse(b"<html>", None),
+            Err(ManifestError::NotJson(_))
+        ));
         let giant = vec![b' '; MAX_MANIFEST_BYTES + 1];
-        assert!(matches!(Manifest::parse(&giant, None), Err(ManifestError::TooLarge(_))));
+        assert!(matches!(
+            Manifest::parse(&giant, None),
+            Err(ManifestError::TooLarge(_))
+        ));
     }
 
     proptest! {

@@ -24,7 +24,10 @@ pub fn essence(content_type: &str) -> &str {
 
 /// Whether a `Content-Type` says nothing about a manifest, so that its body has to be asked.
 pub fn is_generic(content_type: &str) -> bool {
-    matches!(essence(content_type), "" | "text/plain" | "application/json" | "application/octet-stream" | "binary/octet-stream")
+    matches!(
+        essence(content_type),
+        "" | "text/plain" | "application/json" | "application/octet-stream" | "binary/octet-stream"
+    )
 }
 
 /// Whether a `Content-Type` belongs to a page for people, which no registry object is.

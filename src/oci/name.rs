@@ -52,7 +52,10 @@ impl Name {
 pub fn is_component(text: &str) -> bool {
     let mut rest = text.as_bytes();
     loop {
-        let run = rest.iter().take_while(|b| b.is_ascii_lowercase() || b.is_ascii_digit()).count();
+        let run = rest
+            .iter()
+            .take_while(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+            .count();
         if run == 0 {
             return false;
         }
@@ -88,14 +91,22 @@ mod tests {
 
     #[test]
     fn names_follow_the_grammar() {
-        for good in
-            ["a", "a0", "library/alpine", "a.b_c__d-e---f", "blobs", "x/manifests/y", "a/b/c/d", "0/1"]
-        {
+        for good in [
+            "a",
+            "a0",
+            "library/alpine",
+            "a.b_c__d-e---f",
+            "blobs",
+            "x/manifests/y",
+            "a/b/c/d",
+            "0/1",
+        ] {
             assert!(Name::parse(good).is_ok(), "{good}");
         }
-        for bad in
-            ["", "A", "a/", "/a", "a//b", "a..b", "a___b", "-a", "a-", "_a", "a._b", "a:b", "../a", "a/%2e", "é"]
-        {
+        for bad in [
+            "", "A", "a/", "/a", "a//b", "a..b", "a___b", "-a", "a-", "_a", "a._b", "a:b", "../a", "a/%2e",
+            "é",
+        ] {
             assert!(Name::parse(bad).is_err(), "{bad}");
         }
         assert!(Name::parse(&"a".repeat(255)).is_ok());
