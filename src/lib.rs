@@ -36,4 +36,5 @@ pub mod config;
 pub mod flight;
 pub mod metrics;
 pub mod oci;
+pub mod registry;
 pub mod secret;
