@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The upstream (Debian's docker-registry with the sample images) and the cache under test. Sourced after lib.sh.
+# The upstream (Debian's docker-registry with the sample images) and the cache under test. Sourced after rig.sh.
 # shellcheck disable=SC2034,SC2154 # variables cross between this file and the scripts that source it
 
 # Fixed ports are free: nobody else lives in this network namespace.

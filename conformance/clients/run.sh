@@ -5,8 +5,8 @@
 #
 # Prints one line per claim. Needs root, a Debian machine and Go; says SKIPPED where they are missing, or fails if CI=true.
 set -euo pipefail
-# shellcheck source=conformance/clients/lib.sh
-. "$(dirname "$0")/lib.sh"
+# shellcheck source=conformance/clients/rig.sh
+. "$(dirname "$0")/rig.sh"
 # shellcheck source=conformance/clients/registries.sh
 . "$here/registries.sh"
 # shellcheck source=conformance/clients/containerd.sh

@@ -65,7 +65,7 @@ check() {
     else
         failed=$((failed + 1))
         echo "not ok - $claim"
-        tail -n 12 "$log" | sed 's/^/    # /'
+        tail -n 60 "$log" | sed 's/^/    # /'
     fi
 }
 
