@@ -38,3 +38,4 @@ pub mod metrics;
 pub mod oci;
 pub mod registry;
 pub mod secret;
+pub mod upstream;
