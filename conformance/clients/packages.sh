@@ -5,7 +5,7 @@
 set -euo pipefail
 
 if [[ $# -eq 0 ]]; then
-    set -- containerd runc skopeo docker-registry iproute2 python3-minimal curl
+    set -- containerd runc skopeo docker-registry iproute2 python3 curl
 fi
 
 missing=()

@@ -16,6 +16,13 @@ unavailable() {
     exit 0
 }
 
+# binary_under_test [LARDER]: its full path.
+binary_under_test() {
+    local binary=${1:-${CARGO_TARGET_DIR:-$here/../../target}/debug/larder}
+    [[ -x $binary ]] || { echo "error: no program at $binary; \`cargo build\` makes larder's" >&2; return 1; }
+    realpath "$binary"
+}
+
 # Runs the caller again in namespaces with no network but loopback: every port is free, and a client that loses its way
 # can't reach a public registry. The PID namespace ends whatever is left of it, even after a kill -9.
 enter_namespace() {

@@ -12,7 +12,7 @@ set -euo pipefail
 # shellcheck source=conformance/clients/containerd.sh
 . "$here/containerd.sh"
 
-larder=$(realpath -e "${1:-${CARGO_TARGET_DIR:-$here/../../target}/debug/larder}")
+larder=$(binary_under_test "$@")
 if [[ -z ${LARDER_CLIENTS_INSIDE:-} ]]; then
     "$here/packages.sh" || unavailable "the clients' packages can't be installed"
     LARDER_CLIENTS_TOOLS=$("$here/tools.sh" containerd crictl crane) || unavailable "the clients can't be built"

@@ -11,9 +11,9 @@ set -euo pipefail
 # shellcheck source=conformance/clients/registries.sh
 . "$here/registries.sh"
 
-larder=$(realpath -e "${1:-${CARGO_TARGET_DIR:-$here/../../target}/debug/larder}")
+larder=$(binary_under_test "$@")
 if [[ -z ${LARDER_CLIENTS_INSIDE:-} ]]; then
-    "$here/packages.sh" docker-registry skopeo iproute2 python3-minimal curl || unavailable "the registry's packages can't be installed"
+    "$here/packages.sh" docker-registry skopeo iproute2 python3 curl || unavailable "the registry's packages can't be installed"
     LARDER_CLIENTS_TOOLS=$("$here/tools.sh" registry) || unavailable "registry 3.1.1 can't be built"
     export LARDER_CLIENTS_TOOLS
 fi
