@@ -39,3 +39,4 @@ pub mod oci;
 pub mod registry;
 pub mod secret;
 pub mod upstream;
+pub mod store;
