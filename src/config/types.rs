@@ -237,6 +237,10 @@ impl UpstreamConfig {
     /// Whether it is Docker Hub, where official images live under `library/`.
     pub fn is_docker_hub(&self) -> bool {
         self.answers_to("docker.io")
+            || matches!(
+                self.remote_url.host_str(),
+                Some("registry-1.docker.io" | "index.docker.io" | "docker.io")
+            )
     }
 }
 
