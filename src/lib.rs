@@ -39,5 +39,5 @@ pub mod metrics;
 pub mod oci;
 pub mod registry;
 pub mod secret;
-pub mod upstream;
 pub mod store;
+pub mod upstream;

@@ -82,7 +82,8 @@ impl Upstream {
                 reply => reply?,
             };
             match reply {
-                Reply::Given(response) => match head_of(&response) {
+                // A length of 0 is rather that of the answer than that of a blob.
+                Reply::Given(response) => match head_of(&response).filter(|head| head.size_bytes > 0) {
                     Some(head) => Ok(head),
                     None => self.size_by_get(repository, digest).await,
                 },
