@@ -250,3 +250,13 @@ async fn bounded<T>(action: impl Future<Output = io::Result<T>>) -> io::Result<T
     let outcome = tokio::time::timeout(PATIENCE + Duration::from_secs(10), action).await;
     outcome.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "larder is silent"))?
 }
+
+/// The path of a blob.
+pub(crate) fn blob_path(repository: &str, digest: &str) -> String {
+    format!("/v2/{repository}/blobs/{digest}")
+}
+
+/// The path of a manifest, by tag or digest.
+pub(crate) fn manifest_path(repository: &str, reference: &str) -> String {
+    format!("/v2/{repository}/manifests/{reference}")
+}

@@ -26,6 +26,8 @@ pub(crate) struct Builder {
     environment: Vec<(String, String)>,
     folder: Arc<TempDir>,
     root: PathBuf,
+    /// The size of a file system of its own for the volume.
+    volume_bytes: Option<u64>,
 }
 
 /// A running larder.
@@ -72,6 +74,7 @@ impl Builder {
             environment: Vec::new(),
             folder,
             root,
+            volume_bytes: None,
         }
     }
 
@@ -101,6 +104,12 @@ impl Builder {
         );
         changed.root = root.to_owned();
         changed
+    }
+
+    /// Puts the volume on a file system of this size, in a mount namespace of the child.
+    pub(crate) fn small_volume(mut self, bytes: u64) -> Self {
+        self.volume_bytes = Some(bytes);
+        self
     }
 
     /// A folder that lives as long as this larder.
@@ -168,7 +177,11 @@ impl Builder {
 
     fn spawn(&self, command: &[&str]) -> (Child, Output) {
         let binary = std::env::var_os("LARDER_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_larder").into());
-        let mut child = Command::new(binary)
+        let mut child = match self.volume_bytes {
+            None => Command::new(binary),
+            Some(bytes) => self.on_small_volume(bytes, &binary),
+        };
+        let mut child = child
             .args(command)
             .arg(self.config_path())
             .env_clear()
@@ -185,6 +198,18 @@ impl Builder {
         output.follow(child.stderr.take().expect("piped"));
         output.tasks.close();
         (child, output)
+    }
+
+    /// A command that becomes `binary` with a tmpfs over the root.
+    fn on_small_volume(&self, bytes: u64, binary: &std::ffi::OsStr) -> Command {
+        std::fs::create_dir_all(&self.root).expect("the folder is ours");
+        let mount = format!("/bin/mount -t tmpfs -o size={bytes} tmpfs \"$0\" && exec \"$@\"");
+        let mut command = Command::new("/usr/bin/unshare");
+        command
+            .args(["--map-root-user", "--mount", "/bin/sh", "-c", &mount])
+            .arg(&self.root)
+            .arg(binary);
+        command
     }
 }
 
@@ -343,6 +368,7 @@ impl Larder {
             environment: builder.environment.clone(),
             folder: Arc::clone(&builder.folder),
             root: builder.root.clone(),
+            volume_bytes: builder.volume_bytes,
         }
     }
 
@@ -351,9 +377,13 @@ impl Larder {
         self.output.text()
     }
 
-    /// The volume.
-    pub(crate) fn root(&self) -> &Path {
-        &self.builder.root
+    /// The volume, as larder sees it.
+    pub(crate) fn root(&self) -> PathBuf {
+        let root = &self.builder.root;
+        match (self.builder.volume_bytes, self.child.id()) {
+            (Some(_), Some(pid)) => PathBuf::from(format!("/proc/{pid}/root{}", root.display())),
+            _ => root.clone(),
+        }
     }
 
     /// A folder beside the volume.
@@ -377,7 +407,8 @@ impl Larder {
     /// Files on the volume with their sizes, by path below the root; larder's index left out.
     pub(crate) fn files(&self) -> BTreeMap<String, u64> {
         let mut found = BTreeMap::new();
-        collect_files(&self.builder.root, &self.builder.root, &mut found);
+        let root = self.root();
+        collect_files(&root, &root, &mut found);
         found.retain(|path, _| !path.starts_with("larder/index"));
         found
     }
@@ -417,14 +448,6 @@ impl Larder {
             assert!(Instant::now() < deadline, "never came about: {what}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-    }
-
-    /// Waits until a line of the log contains `text`.
-    pub(crate) async fn until_logged(&self, text: &str) {
-        self.until(&format!("`{text}` in the log"), || {
-            self.output.text().contains(text)
-        })
-        .await;
     }
 
     /// The most memory that was ever resident, and what is now (`VmHWM`, `VmRSS`), in KiB.

@@ -3,12 +3,6 @@
 //! Each test starts the real binary (or the one that `LARDER_BINARY` names) on loopback, with a volume of its own,
 //! in front of a [`upstream::TestUpstream`]. The modules are themes; the names of the tests are the claims.
 
-#![expect(
-    dead_code,
-    unused_imports,
-    reason = "knobs of the upstream are there before the tests that turn them"
-)]
-
 #[cfg(test)]
 mod client;
 #[cfg(test)]
@@ -17,8 +11,36 @@ mod larder;
 mod upstream;
 
 #[cfg(test)]
+mod auth;
+#[cfg(test)]
+mod crash;
+#[cfg(test)]
+mod discovery;
+#[cfg(test)]
+mod errors;
+#[cfg(test)]
 mod flight;
+#[cfg(test)]
+mod headers;
+#[cfg(test)]
+mod heal;
+#[cfg(test)]
+mod input;
 #[cfg(test)]
 mod kit;
 #[cfg(test)]
 mod layers;
+#[cfg(test)]
+mod memory;
+#[cfg(test)]
+mod range;
+#[cfg(test)]
+mod stop;
+#[cfg(test)]
+mod tags;
+#[cfg(test)]
+mod tls;
+#[cfg(test)]
+mod volume;
+#[cfg(test)]
+mod watch;
