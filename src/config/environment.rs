@@ -1,5 +1,5 @@
-//! `REGISTRY_*` variables laid over the tree of the file, by distribution's rules: sorted order, upper-case segments that
-//! are field names, values in YAML, lists by index. Where distribution panics or builds a bogus storage driver, this
+//! `REGISTRY_*` variables laid over the tree of the file, by distribution's rules: sorted order, upper-case segments
+//! that are field names, values in YAML, lists by index. Where distribution panics or builds a bogus storage driver, this
 //! warns or does what was meant.
 
 use std::sync::Arc;
@@ -83,7 +83,7 @@ impl Overlay {
                 Some(document.root)
             }
             Err(error) => {
-                let hint = "values are YAML: put text with special characters between single quotes, inside the variable";
+                let hint = "values are YAML: put text with special characters between single quotes";
                 self.problem(
                     name,
                     format!("is no YAML: {}", error.message),

@@ -73,8 +73,7 @@ fn listen(reader: &mut Reader<'_>, http: &Section<'_>) -> Option<Listen> {
         }
         return path.map(Listen::Unix);
     }
-    let is_set = filled(reader.peek::<String>(http, "addr")).is_some();
-    if is_set {
+    if http.is_filled("addr") {
         return reader.get::<Address>(http, "addr").map(Listen::Tcp);
     }
     reader.warn(
@@ -161,9 +160,7 @@ fn tls(reader: &mut Reader<'_>, tls: &Section<'_>) -> Option<Tls> {
 
 fn refuse_letsencrypt(reader: &mut Reader<'_>, tls: &Section<'_>) {
     let letsencrypt = tls.section("letsencrypt");
-    let cache_file = filled(reader.peek::<String>(&letsencrypt, "cachefile"));
-    let hosts = letsencrypt.items("hosts");
-    if cache_file.is_some() || !hosts.is_empty() {
+    if letsencrypt.is_filled("cachefile") || letsencrypt.is_filled("hosts") {
         let hint = "let a tool such as cert-manager or certbot write the files of `http.tls.certificate` and `key`; \
                     larder loads them again when they change";
         reader.problem(

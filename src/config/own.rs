@@ -21,8 +21,16 @@ pub(crate) fn larder(reader: &mut Reader<'_>, root: &Section<'_>) -> Larder {
         realms: realms(reader, &larder),
         gc: gc(reader, &larder.section("gc")),
         scrub: scrub(reader, &larder.section("scrub")),
-        index_cache_bytes: reader.get_or(&larder, "cachesize", Bytes(32 << 20)).0,
+        index_cache_bytes: index_cache(reader, &larder),
     }
+}
+
+fn index_cache(reader: &mut Reader<'_>, larder: &Section<'_>) -> u64 {
+    let bytes = reader.get_or(larder, "cachesize", Bytes(32 << 20)).0;
+    if bytes < 1 << 20 {
+        reader.problem(larder, "cachesize", "must be at least 1MiB", None);
+    }
+    bytes
 }
 
 fn timeouts(reader: &mut Reader<'_>, timeouts: &Section<'_>) -> Timeouts {

@@ -147,6 +147,15 @@ impl<'t> Section<'t> {
         self.node.is_some_and(|node| !node.is_null())
     }
 
+    /// Whether the value under a key is more than nothing and empty text, which mean the same in Go.
+    pub(crate) fn is_filled(&self, key: &str) -> bool {
+        let is_empty_text =
+            |node: &Node| matches!(&node.value, Value::Scalar(scalar) if scalar.text.is_empty());
+        self.node
+            .and_then(|node| node.get(key))
+            .is_some_and(|node| !node.is_null() && !is_empty_text(node))
+    }
+
     /// Where a problem with the value under a key is to be looked for.
     pub(crate) fn origin_of(&self, key: &str) -> Origin {
         let value = self.node.and_then(|node| node.get(key));

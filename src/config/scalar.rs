@@ -1,5 +1,5 @@
-//! How a piece of text becomes a duration, a switch, a number or a size. Pure, and as Go's yaml and `time.ParseDuration`
-//! read them, because the same file must mean the same to distribution.
+//! How a piece of text becomes a duration, a switch, a number or a size. Pure, and as Go's yaml and
+//! `time.ParseDuration` read them, because the same file must mean the same to distribution.
 
 use std::time::Duration;
 

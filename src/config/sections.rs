@@ -60,15 +60,17 @@ fn version(reader: &mut Reader<'_>, root: &Section<'_>) {
 fn log(reader: &mut Reader<'_>, root: &Section<'_>) -> Log {
     let log = root.section("log");
     // `loglevel` is the old name, and the new one wins.
-    let old = reader.peek::<Word<LogLevel>>(root, "loglevel");
-    let new = reader.get::<Word<LogLevel>>(&log, "level");
-    let level = match (new, old) {
-        (Some(level), _) => level.0,
-        (None, Some(level)) => {
+    let old = if log.is_filled("level") {
+        None
+    } else {
+        reader.peek::<Word<LogLevel>>(root, "loglevel")
+    };
+    let level = match old {
+        Some(level) => {
             reader.record(&log, "level", level.show(), root.origin_of("loglevel"));
             level.0
         }
-        (None, None) => reader.get_or(&log, "level", Word(LogLevel::Info)).0,
+        None => reader.get_or(&log, "level", Word(LogLevel::Info)).0,
     };
     Log {
         level,

@@ -109,7 +109,7 @@ pub enum Listen {
     Unix(PathBuf),
 }
 
-/// A TCP address to listen on: `:5000` (all interfaces, both families), `127.0.0.1:5000`, `[::1]:5000`, `localhost:5000`.
+/// A TCP address to listen on: `:5000` (all interfaces, both families), `127.0.0.1:5000`, `[::1]:5000`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     /// The host as written, without brackets; empty for all interfaces.

@@ -42,7 +42,7 @@ pub(crate) fn proxy(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<Proxy
             sections.push(section);
         }
     }
-    if larder.items("upstreams").is_empty() && !proxy.section("remoteurl").is_present() {
+    if larder.items("upstreams").is_empty() && !proxy.is_filled("remoteurl") {
         let hint = "name the registry to cache, such as `proxy: {remoteurl: https://registry-1.docker.io}`; larder is \
                     no registry of its own";
         reader.problem(&proxy, "remoteurl", "is missing", Some(hint));
@@ -66,14 +66,14 @@ fn ttl(reader: &mut Reader<'_>, proxy: &Section<'_>) -> Option<Duration> {
 
 /// The upstream of `proxy`, with its TLS settings from `larder`, because distribution refuses to know them.
 fn single(reader: &mut Reader<'_>, proxy: &Section<'_>, larder: &Section<'_>) -> Option<UpstreamConfig> {
-    if filled(reader.peek::<String>(proxy, "remoteurl")).is_none() {
+    if !proxy.is_filled("remoteurl") {
         let keys = ["passwordfile", "ca", "clientcertificate", "clientkey", "insecure"];
         let without = [
             (proxy, &["username", "password", "exec"][..]),
             (larder, &keys[..]),
         ];
         for (section, keys) in without {
-            for key in keys.iter().filter(|key| section.section(key).is_present()) {
+            for key in keys.iter().filter(|key| section.is_filled(key)) {
                 reader.warn(section, key, "does nothing without `proxy.remoteurl`");
             }
         }
@@ -95,7 +95,7 @@ fn single(reader: &mut Reader<'_>, proxy: &Section<'_>, larder: &Section<'_>) ->
 
 fn one_of_many(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<UpstreamConfig> {
     let name = filled(reader.get::<String>(section, "name"));
-    if filled(reader.peek::<String>(section, "remoteurl")).is_none() {
+    if !section.is_filled("remoteurl") {
         reader.problem(section, "remoteurl", "is missing", Some(URL_HINT));
         return None;
     }
