@@ -108,7 +108,7 @@ impl Upstream {
             if response.status().is_success() || redirect::is_redirect(status) {
                 return Ok(Reply::Given(response));
             }
-            let refusal = Refusal::read(response, &self.transport).await;
+            let refusal = Refusal::read(response).await;
             if status == 429 {
                 return Err(self.pause.begin(&refusal.headers, refusal.message));
             }

@@ -17,6 +17,10 @@ pub(super) fn is_redirect(status: u16) -> bool {
 
 /// The target of a redirect from `current`, asked for on behalf of the registry at `base`.
 ///
+/// Its path and query are what the registry wrote, byte for byte, because they may be signed. What no URL may contain
+/// is encoded (spaces, `"`, `<`, `>`, letters outside ASCII), and so is `'` in a query, which the signers in use encode
+/// themselves; `.` and `..` are resolved (RFC 3986 5.2.4).
+///
 /// # Errors
 /// [`Error::Invalid`] when there is no usable target, or one that a registry has no business to send us to.
 pub(super) fn target(base: &Url, current: &Url, headers: &HeaderMap) -> Result<Url, Error> {
@@ -127,5 +131,20 @@ mod tests {
         let all = "A-Z.a~z_0-9!$&()*+,;=:@/?%20%2F%2f%3D%3d%27%C3%A9+b=c==&&x&=%7E|^`{}[]\\";
         let signed = format!("https://cdn.example.net/b%2Fc/~d%20(1)/e;f=g,h@i:j?{all}");
         assert_eq!(follow("https://r.example.com/v2/", &signed).unwrap(), signed);
+    }
+
+    #[test]
+    fn what_may_not_stand_in_a_url_is_encoded_and_nothing_else() {
+        let cases = [
+            ("/a b?c d", "/a%20b?c%20d"),
+            ("/x?q='\"<>", "/x?q=%27%22%3C%3E"),
+            ("/a'(b)?x", "/a'(b)?x"),
+            ("/\u{e9}?\u{e9}", "/%C3%A9?%C3%A9"),
+            ("/a/./b/../c?./..", "/a/c?./.."),
+        ];
+        for (location, expected) in cases {
+            let got = follow("https://r.example.com/v2/", location).unwrap();
+            assert_eq!(got, format!("https://r.example.com{expected}"));
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! An answer that is not what was asked for: its status, and what its body says in words.
 
+use std::time::Duration;
+
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use reqwest::Response;
@@ -7,11 +9,12 @@ use serde::Deserialize;
 
 use super::body;
 use super::error::Error;
-use super::transport::Transport;
 use crate::oci::media_type;
 
 /// As much of an error's body as is read.
 const MAX_BYTES: usize = 16 * 1024;
+/// As long as it is waited for: the status alone is already an answer.
+const READING_TIME: Duration = Duration::from_secs(1);
 /// As much of it as is passed on.
 const MAX_CHARS: usize = 300;
 
@@ -26,10 +29,10 @@ pub(super) struct Refusal {
 
 impl Refusal {
     /// Reads a little of the body; one that does not come, or makes no sense, says nothing.
-    pub(super) async fn read(response: Response, transport: &Transport) -> Self {
+    pub(super) async fn read(response: Response) -> Self {
         let status = response.status().as_u16();
         let headers = response.headers().clone();
-        let bytes = body::read_some(response, MAX_BYTES, transport.header_timeout).await;
+        let bytes = body::read_some(response, MAX_BYTES, READING_TIME).await;
         let message = message(&headers, &bytes).unwrap_or_else(|| format!("status {status}"));
         Self {
             status,

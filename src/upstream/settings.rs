@@ -81,7 +81,7 @@ pub(super) fn base_url(remote_url: &Url) -> Result<Url, BuildError> {
     let is_web = matches!(remote_url.scheme(), "http" | "https") && remote_url.host_str().is_some();
     if !is_web {
         return Err(BuildError::Url {
-            url: remote_url.to_string(),
+            url: shown(remote_url),
         });
     }
     let mut base = remote_url.clone();
@@ -90,8 +90,18 @@ pub(super) fn base_url(remote_url: &Url) -> Result<Url, BuildError> {
     // A user in the URL would be sent along with every request, wherever it is redirected to.
     if base.set_username("").is_err() || base.set_password(None).is_err() {
         return Err(BuildError::Url {
-            url: remote_url.to_string(),
+            url: shown(remote_url),
         });
     }
     Ok(base)
+}
+
+/// A URL without what may be a password.
+fn shown(url: &Url) -> String {
+    format!(
+        "{}://{}{}",
+        url.scheme(),
+        url.host_str().unwrap_or_default(),
+        url.path()
+    )
 }

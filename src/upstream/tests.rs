@@ -125,7 +125,7 @@ impl Observer for Heard {
     }
 }
 
-fn settings(url: &Url) -> Settings {
+pub(super) fn settings(url: &Url) -> Settings {
     Settings {
         host: transport::host_of(url),
         remote_url: url.clone(),

@@ -152,7 +152,7 @@ async fn ask(
         )));
     }
     if !response.status().is_success() {
-        return Ok(Err(Refusal::read(response, transport).await));
+        return Ok(Err(Refusal::read(response).await));
     }
     if refusal::is_page(response.headers()) {
         return Err(Error::invalid(format!(

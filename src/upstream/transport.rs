@@ -22,7 +22,7 @@ use super::trust;
 const MAX_IDLE_CONNECTIONS: usize = 32;
 /// After this time an idle connection is not trusted any more: many address translators have forgotten it by then.
 const IDLE_CONNECTION_LIFE: Duration = Duration::from_secs(45);
-/// How often a silent HTTP/2 connection is asked whether it still lives, and how long it may take to say so.
+/// How often a silent HTTP/2 connection is asked whether it still lives.
 const PING: Duration = Duration::from_secs(5);
 /// Receive windows of HTTP/2: together they bound what an unread body can hold in memory.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
@@ -174,14 +174,13 @@ fn request_error(host: &str, error: reqwest::Error) -> Error {
     // The URL may be a signed one.
     let error = error.without_url();
     let host = host.to_owned();
-    if error.is_timeout() {
-        let phase = if error.is_connect() {
-            Phase::Connect
-        } else {
-            Phase::Headers
+    if error.is_connect() && error.is_timeout() {
+        return Error::TimedOut {
+            host,
+            phase: Phase::Connect,
         };
-        return Error::TimedOut { host, phase };
     }
+    // Any other time that ran out was the connection's own (acknowledgements, pings): it was dead, the registry need not be.
     let reason = chain(&error);
     if error.is_connect() || error.is_builder() {
         Error::Unreachable {
@@ -199,6 +198,15 @@ fn request_error(host: &str, error: reqwest::Error) -> Error {
 }
 
 fn client(settings: &Settings) -> Result<Client, BuildError> {
+    let authorities = if settings.insecure {
+        Vec::new()
+    } else {
+        authorities(settings.extra_ca.as_deref())?
+    };
+    client_with(settings, authorities)
+}
+
+fn client_with(settings: &Settings, authorities: Vec<Certificate>) -> Result<Client, BuildError> {
     let mut builder = Client::builder()
         .user_agent(concat!("larder/", env!("CARGO_PKG_VERSION")))
         .redirect(reqwest::redirect::Policy::none())
@@ -209,7 +217,7 @@ fn client(settings: &Settings) -> Result<Client, BuildError> {
         .pool_idle_timeout(IDLE_CONNECTION_LIFE)
         .tcp_keepalive(Duration::from_secs(15))
         .http2_keep_alive_interval(PING)
-        .http2_keep_alive_timeout(PING)
+        .http2_keep_alive_timeout(settings.connect_timeout)
         .http2_keep_alive_while_idle(true)
         .http2_initial_stream_window_size(STREAM_WINDOW_BYTES)
         .http2_initial_connection_window_size(CONNECTION_WINDOW_BYTES);
@@ -224,7 +232,7 @@ fn client(settings: &Settings) -> Result<Client, BuildError> {
     builder = if settings.insecure {
         builder.tls_danger_accept_invalid_certs(true)
     } else {
-        builder.tls_certs_only(authorities(settings.extra_ca.as_deref())?)
+        builder.tls_certs_only(authorities)
     };
     builder.build().map_err(BuildError::Client)
 }
@@ -274,4 +282,19 @@ fn read(path: &Path) -> Result<Vec<u8>, BuildError> {
         path: path.to_owned(),
         source,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::settings;
+    use super::*;
+
+    #[test]
+    fn a_system_without_certificate_authorities_does_not_prevent_the_start() {
+        client_with(
+            &settings(&Url::parse("https://r.example.com").unwrap()),
+            Vec::new(),
+        )
+        .unwrap();
+    }
 }

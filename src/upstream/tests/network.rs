@@ -1,6 +1,10 @@
 //! What networks do: redirects, breaks, stalls, TLS.
 
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{CertificateParams, Issuer, KeyPair};
+use rustls::server::WebPkiClientVerifier;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -270,13 +274,11 @@ fn authority() -> Authority {
     }
 }
 
-/// A TLS server that wants a client certificate if `client` signs any, and answers every request with `{}`.
-async fn tls_server(authority: &Authority, client: Option<&Authority>) -> (Url, JoinSet<()>) {
+/// What a TLS server needs: a certificate of `authority`, and to want one of `client`, if it is given.
+fn tls_config(authority: &Authority, client: Option<&Authority>) -> rustls::ServerConfig {
     let key = KeyPair::generate().unwrap();
-    let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()])
-        .unwrap()
-        .signed_by(&key, &authority.issuer)
-        .unwrap();
+    let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let certificate = params.signed_by(&key, &authority.issuer).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -284,50 +286,79 @@ async fn tls_server(authority: &Authority, client: Option<&Authority>) -> (Url, 
     let builder = match client {
         None => builder.with_no_client_auth(),
         Some(client) => {
-            use rustls_pki_types::pem::PemObject as _;
             let mut roots = rustls::RootCertStore::empty();
             roots
-                .add(rustls_pki_types::CertificateDer::from_pem_slice(client.pem.as_bytes()).unwrap())
+                .add(CertificateDer::from_pem_slice(client.pem.as_bytes()).unwrap())
                 .unwrap();
-            let verifier =
-                rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                    .build()
-                    .unwrap();
-            builder.with_client_cert_verifier(verifier)
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            builder.with_client_cert_verifier(verifier.build().unwrap())
         }
     };
     let key = rustls_pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-    let config = builder
+    builder
         .with_single_cert(vec![certificate.der().clone()], key)
-        .unwrap();
+        .unwrap()
+}
+
+/// A TLS server that answers every request with `body`, by HTTP/2 where `config` offers it.
+async fn tls_server(config: rustls::ServerConfig, body: Vec<u8>) -> (Url, JoinSet<()>) {
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
-    let (mut url, tasks) = raw(move |stream, _| {
-        let acceptor = acceptor.clone();
+    let (url, tasks) = raw(move |stream, _| {
+        let (acceptor, body) = (acceptor.clone(), body.clone());
         async move {
-            let Ok(mut stream) = acceptor.accept(stream).await else {
+            let Ok(stream) = acceptor.accept(stream).await else {
                 return;
             };
-            let mut bytes = Vec::new();
-            while !bytes.ends_with(b"\r\n\r\n") {
-                let Ok(byte) = stream.read_u8().await else { return };
-                bytes.push(byte);
-            }
-            stream
-                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
-                .await
-                .unwrap();
-            let _ = stream.shutdown().await;
+            let service = hyper::service::service_fn(move |request: http::Request<_>| {
+                let version = format!("{:?}", request.version());
+                let response = reply(200, &[("content-type", &version)], body.clone());
+                std::future::ready(Ok::<_, std::convert::Infallible>(response))
+            });
+            let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+            let _ = server.serve_connection(TokioIo::new(stream), service).await;
         }
     })
     .await;
-    url = Url::parse(&url.as_str().replacen("http:", "https:", 1)).unwrap();
-    (url, tasks)
+    (
+        Url::parse(&url.as_str().replacen("http:", "https:", 1)).unwrap(),
+        tasks,
+    )
+}
+
+#[tokio::test]
+async fn http2_is_spoken_with_a_registry_that_offers_it() {
+    let authority = authority();
+    let mut config = tls_config(&authority, None);
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let content: Vec<u8> = (0..(3_u32 << 20)).map(|n| n.to_le_bytes()[1]).collect();
+    let (url, _tasks) = tls_server(config, content.clone()).await;
+    let upstream = connect(Settings {
+        insecure: true,
+        ..settings(&url)
+    });
+    let (name, digest) = (name(), digest());
+    let all = (0..8).map(|_| async {
+        read(upstream.get_blob(&name, &digest, None).await.unwrap())
+            .await
+            .unwrap()
+    });
+    for got in futures::future::join_all(all).await {
+        assert!(got == content);
+    }
+    let head = upstream.head_blob(&name, &digest).await.unwrap();
+    assert_eq!(
+        head,
+        BlobHead {
+            size_bytes: 3 << 20,
+            content_type: Some("HTTP/2.0".to_owned())
+        }
+    );
 }
 
 #[tokio::test]
 async fn tls_believes_the_extra_authority_or_everyone_but_no_stranger() {
     let authority = authority();
-    let (url, _tasks) = tls_server(&authority, None).await;
+    let (url, _tasks) = tls_server(tls_config(&authority, None), b"{}".to_vec()).await;
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), &authority.pem).unwrap();
     let extra_ca = Some(file.path().to_owned());
@@ -354,7 +385,11 @@ async fn tls_believes_the_extra_authority_or_everyone_but_no_stranger() {
 #[tokio::test]
 async fn a_client_certificate_is_shown() {
     let (server_authority, client_authority) = (authority(), authority());
-    let (url, _tasks) = tls_server(&server_authority, Some(&client_authority)).await;
+    let (url, _tasks) = tls_server(
+        tls_config(&server_authority, Some(&client_authority)),
+        b"{}".to_vec(),
+    )
+    .await;
     let folder = tempfile::tempdir().unwrap();
     let (ca, certificate, key) = (
         folder.path().join("ca"),
