@@ -8,6 +8,7 @@
 //! content's life there. The bytes of a digest are one *content*, shared by all links. A manifest's references are
 //! *edges*, written in the same transaction as the manifest, so that the count of a digest is the number of its edges.
 
+mod age;
 mod index;
 mod key;
 mod manifests;
@@ -17,15 +18,17 @@ mod tags;
 #[cfg(test)]
 mod tests;
 mod touches;
+mod transaction;
 mod walk;
 
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-pub use index::{Index, Times};
+pub use index::Index;
 pub use open::{DEFAULT_CACHE_BYTES, Opened};
 pub use record::{ContentRecord, EdgeRecord, LinkRecord, TagRecord, Totals};
+pub use transaction::Times;
 pub use walk::{Link, Order, Place};
 
 /// Why the index did not answer. A caller that can go on without it should: the files are the truth.

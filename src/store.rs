@@ -8,6 +8,8 @@ pub mod error;
 pub mod layout;
 mod links;
 pub mod spool;
+mod sweep;
+mod walk;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -20,6 +22,8 @@ use object_store::local::LocalFileSystem;
 pub use error::{Error, Operation};
 pub use links::Link;
 pub use spool::{Spool, Verified};
+pub use sweep::Leftovers;
+pub use walk::{BlobFolder, Space};
 
 use crate::oci::{Digest, Hasher};
 use layout::Directory;

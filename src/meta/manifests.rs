@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use sled::transaction::ConflictableTransactionResult;
 
-use super::index::{Index, Times, Transaction, abort};
+use super::index::Index;
 use super::record::{EdgeRecord, StoredEdge, decode, encode};
+use super::transaction::{Times, Transaction, abort};
 use super::{Error, key};
 use crate::oci::manifest::Role;
 use crate::oci::{Descriptor, Digest, Manifest};

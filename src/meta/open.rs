@@ -48,6 +48,8 @@ pub(super) struct Trees {
     pub(super) by_use: Tree,
     /// link by `added_ms`
     pub(super) by_added: Tree,
+    /// digest without any link -> nothing
+    pub(super) doomed: Tree,
     /// manifest -> list of `StoredEdge`
     pub(super) edges: Tree,
     /// child, manifest, role -> declared size
@@ -146,6 +148,7 @@ impl Trees {
             holders: db.open_tree("holders")?,
             by_use: db.open_tree("by_use")?,
             by_added: db.open_tree("by_added")?,
+            doomed: db.open_tree("doomed")?,
             edges: db.open_tree("edges")?,
             parents: db.open_tree("parents")?,
             referrers: db.open_tree("referrers")?,

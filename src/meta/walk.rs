@@ -1,7 +1,7 @@
 //! Walking the index in batches, for the collector: by age, by digest, by repository.
 
-use super::index::{Index, abort};
-use super::record::{ContentRecord, LinkRecord, decode, encode};
+use super::index::Index;
+use super::record::{ContentRecord, LinkRecord, decode};
 use super::{Error, key};
 use crate::oci::Digest;
 
@@ -89,7 +89,7 @@ impl Index {
             return Ok(Queued::Gone);
         };
         if order == Order::Use && record.last_use_ms > at_ms {
-            self.requeue(link, at_ms, record.last_use_ms)?;
+            self.renew(repository, &digest, Order::Use, record.last_use_ms)?;
             return Ok(Queued::Moved(key::queued(record.last_use_ms, link)));
         }
         Ok(Queued::Here(Link {
@@ -97,22 +97,6 @@ impl Index {
             digest,
             record,
         }))
-    }
-
-    fn requeue(&self, link: &[u8], from_ms: u64, to_ms: u64) -> Result<(), Error> {
-        self.transact(|tx| {
-            let Some(bytes) = tx.links.get(link)? else {
-                return Ok(());
-            };
-            let mut record: LinkRecord = decode("links", &bytes).map_err(abort)?;
-            tx.by_use.remove(key::queued(from_ms, link))?;
-            tx.by_use.remove(key::queued(record.queued_ms, link))?;
-            record.last_use_ms = record.last_use_ms.max(to_ms);
-            record.queued_ms = to_ms;
-            tx.by_use.insert(key::queued(to_ms, link), &[])?;
-            tx.links.insert(link, encode(&record))?;
-            Ok(())
-        })
     }
 
     /// At most `limit` digests with their records, in order, beginning after `after`.
@@ -178,6 +162,22 @@ impl Index {
             }
             None => Ok(None),
         }
+    }
+
+    /// At most `limit` digests that no repository links to, in order, beginning after `after`.
+    ///
+    /// # Errors
+    /// [`Error`] when the index fails.
+    pub fn doomed(&self, after: Option<&Digest>, limit: usize) -> Result<Vec<Digest>, Error> {
+        let start = after.map_or_else(Vec::new, |digest| key::join(&key::digest(digest), &[0]));
+        let keys = self.trees()?.doomed.range(start..).keys().take(limit);
+        keys.map(|key| {
+            let (digest, _) = key::split_digest(&key?)
+                .map(|(d, rest)| (d, rest.len()))
+                .ok_or(Error::Damaged { table: "doomed" })?;
+            Ok(digest)
+        })
+        .collect()
     }
 
     /// The repositories that link to `digest`.

@@ -85,6 +85,28 @@ pub fn tags_root(directory: &Directory) -> Path {
     Path::from(format!("{REGISTRY}/repositories/{directory}/_manifests/tags"))
 }
 
+/// Everything that distribution knows.
+pub fn registry_root() -> Path {
+    Path::from(REGISTRY)
+}
+
+/// The folder of all bytes.
+pub fn blobs_root() -> Path {
+    Path::from(format!("{REGISTRY}/blobs"))
+}
+
+/// The folder of a repository's links to blobs.
+pub fn layers_root(directory: &Directory) -> Path {
+    Path::from(format!("{REGISTRY}/repositories/{directory}/_layers"))
+}
+
+/// The folder of a repository's links to manifests.
+pub fn revisions_root(directory: &Directory) -> Path {
+    Path::from(format!(
+        "{REGISTRY}/repositories/{directory}/_manifests/revisions"
+    ))
+}
+
 /// The file of a link.
 pub fn link(directory: &Directory, link: &Link) -> Path {
     let root = format!("{REGISTRY}/repositories/{directory}");
