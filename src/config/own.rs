@@ -34,11 +34,19 @@ fn index_cache(reader: &mut Reader<'_>, larder: &Section<'_>) -> u64 {
 }
 
 fn timeouts(reader: &mut Reader<'_>, timeouts: &Section<'_>) -> Timeouts {
+    let connect = positive(reader, timeouts, "connect", Duration::from_secs(3));
+    let header = positive(reader, timeouts, "header", Duration::from_secs(6));
+    if header < connect {
+        let hint = Some("connecting is part of waiting for the headers");
+        reader.problem(timeouts, "header", "is shorter than `connect` beside it", hint);
+    }
+    let idle = positive(reader, timeouts, "idle", Duration::from_secs(30));
+    let stale = positive(reader, timeouts, "stale", Duration::from_secs(2));
     Timeouts {
-        connect: positive(reader, timeouts, "connect", Duration::from_secs(3)),
-        header: positive(reader, timeouts, "header", Duration::from_secs(6)),
-        idle: positive(reader, timeouts, "idle", Duration::from_secs(30)),
-        stale: positive(reader, timeouts, "stale", Duration::from_secs(2)),
+        connect,
+        header,
+        idle,
+        stale,
     }
 }
 

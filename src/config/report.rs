@@ -3,7 +3,7 @@
 
 use super::{
     Loaded,
-    error::Origin,
+    error::{ConfigError, Origin},
     reader::{Setting, Step},
     schema,
     values::quoted,
@@ -28,6 +28,18 @@ pub fn effective(loaded: &Loaded) -> String {
         root.insert(&setting.path, setting);
     }
     root.write(&mut text, 0, false);
+    text
+}
+
+/// What is wrong, as lines for a terminal: `error:` with the place, and `hint:` below it where there is one.
+pub fn failure(error: &ConfigError) -> String {
+    let mut text = String::new();
+    for problem in &error.problems {
+        text.extend(["error: ", &problem.to_string(), "\n"]);
+        if let Some(hint) = &problem.hint {
+            text.extend(["hint: ", hint, "\n"]);
+        }
+    }
     text
 }
 

@@ -194,6 +194,7 @@ fn names_of_upstreams_are_unique_and_known() {
             "expected keys with values, found `https://a.b`",
         ),
         ("defaultupstream: exmple.com", "`exmple.com` is no upstream"),
+        ("timeouts: {connect: 10s}", "is shorter than `connect` beside it"),
         ("realms: [https://a.b]", "`https://a.b` is no host"),
         ("passwordfile: /p", "has no `username` beside it"),
         ("clientkey: /p", "is missing beside `clientkey`"),

@@ -17,6 +17,20 @@ fn the_effective_configuration_is_shown_with_origins() {
 }
 
 #[test]
+fn what_is_wrong_is_shown_with_hints() {
+    let text = MINIMAL
+        .replace(":5000", "5000")
+        .replace("version: 0.1", "version: 2");
+    let shown = report::failure(&load(&text, &[]).unwrap_err());
+    insta::assert_snapshot!(shown, @r"
+    error: config.yml:1:10: `version`: `2` is not supported
+    hint: the file must say `version: 0.1`
+    error: config.yml:3:14: `http.addr`: expected an address to listen on, found `5000`
+    hint: write it like `:5000`, `127.0.0.1:5000` or `[::1]:5000`
+    ");
+}
+
+#[test]
 fn the_effective_configuration_read_again_is_the_same() {
     let mask = |mut config: Config| {
         for upstream in &mut config.proxy.upstreams {
