@@ -40,4 +40,5 @@ pub mod oci;
 pub mod registry;
 pub mod secret;
 pub mod store;
+pub mod telemetry;
 pub mod upstream;
