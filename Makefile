@@ -24,8 +24,8 @@ demo:
 	cargo run --release -- demo
 
 bench:
-	cargo build --release --bin larder --bench load
-	benches/serve.sh $(CARGO_TARGET_DIR)/release/larder
+	cargo build --release --bin larder --example load
+	benches/serve.sh $(CARGO_TARGET_DIR)/release
 
 image:
 	deploy/image.sh

@@ -1,0 +1,77 @@
+//! The command line: what can be typed, and what is said when it goes wrong. Each command is a file under `cli/`.
+
+mod check_config;
+mod failure;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+const ABOUT: &str = "A pull-through cache for OCI registries.
+
+larder stands between container runtimes and the registries they pull from, keeps what was pulled on a volume, and \
+answers the next pull itself. It reads the configuration and the volume of `registry:3` in proxy mode.";
+
+const EXAMPLES: &str = "Examples:
+  larder check-config config.yml       what that file comes to, and what is wrong with it";
+
+/// How the configuration is found, for the help of the commands that read one.
+const CONFIG_HELP: &str = "Without CONFIG the file named by REGISTRY_CONFIGURATION_PATH is read, else \
+/etc/distribution/config.yml when it exists, else there is none and larder caches Docker Hub in ./larder-data, on \
+port 5000, with metrics and health on port 5001.
+
+Every key can be set by an environment variable too, as in distribution: REGISTRY_PROXY_TTL=72h is proxy.ttl.";
+
+#[derive(Debug, Parser)]
+#[command(name = "larder", version, about = "A pull-through cache for OCI registries", long_about = ABOUT)]
+#[command(after_help = EXAMPLES, subcommand_required = true, arg_required_else_help = true)]
+#[command(disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print the effective configuration and where each value comes from; exit 1 when it is wrong
+    #[command(after_help = CONFIG_HELP)]
+    CheckConfig {
+        /// The configuration file
+        config: Option<PathBuf>,
+    },
+}
+
+/// Runs the command that was typed. Usage errors are clap's and exit with 2, others with 1.
+pub(crate) fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::CheckConfig { config } => check_config::run(config.as_deref()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprint!("{}", failure::report(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes a text to standard output. A reader that has left (`larder check-config | head`) is no failure.
+fn print(text: &str) -> std::io::Result<()> {
+    use std::io::Write as _;
+    let mut output = std::io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}
