@@ -181,6 +181,7 @@ async fn a_black_hole_is_504_within_the_header_timeout() {
     let paths = cold_paths(&upstream, 5);
     upstream.fault(on("/"), Fault::BlackHole);
     let larder = Builder::new(&upstream.url())
+        .set("larder.timeouts.connect", "500ms")
         .set("larder.timeouts.header", "500ms")
         .start()
         .await;

@@ -428,6 +428,7 @@ async fn an_established_connection_that_freezes_costs_one_timeout_only() {
     let upstream = TestUpstream::start().await;
     upstream.push_tagged("app", "1", &Image::small(15));
     let larder = Builder::new(&upstream.url())
+        .set("larder.timeouts.connect", "500ms")
         .set("larder.timeouts.header", "700ms")
         .start()
         .await;

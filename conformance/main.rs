@@ -11,6 +11,8 @@ mod larder;
 mod upstream;
 
 #[cfg(test)]
+mod addressing;
+#[cfg(test)]
 mod auth;
 #[cfg(test)]
 mod crash;

@@ -37,10 +37,14 @@ pub(super) struct Request {
 }
 
 impl Request {
+    /// A target in absolute form is what a proxy is sent; its host is left out.
     fn parse(head: &str) -> Option<Self> {
         let mut lines = head.split("\r\n");
         let mut first = lines.next()?.split(' ');
         let (method, target) = (first.next()?.to_owned(), first.next()?);
+        let target = target
+            .strip_prefix("http://")
+            .map_or(target, |url| url.find('/').map_or("/", |at| &url[at..]));
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let headers = lines
             .filter_map(|line| line.split_once(':'))
