@@ -2,6 +2,7 @@
 
 mod check_config;
 mod failure;
+mod serve;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -34,6 +35,12 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run the cache until SIGTERM or Ctrl-C
+    #[command(after_help = CONFIG_HELP)]
+    Serve {
+        /// The configuration file
+        config: Option<PathBuf>,
+    },
     /// Print the effective configuration and where each value comes from; exit 1 when it is wrong
     #[command(after_help = CONFIG_HELP)]
     CheckConfig {
@@ -45,6 +52,7 @@ enum Command {
 /// Runs the command that was typed. Usage errors are clap's and exit with 2, others with 1.
 pub(crate) fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Serve { config } => serve::run(config.as_deref()),
         Command::CheckConfig { config } => check_config::run(config.as_deref()),
     };
     match result {

@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 
 pub use stop::Stop;
 
-use crate::config::{Address, Config, Listen};
+use crate::config::{Address, Config, Listen, Loaded};
 use crate::http::admin::Admin;
 use crate::http::auth::{Htpasswd, HtpasswdError};
 use crate::http::health::Health;
@@ -27,8 +27,11 @@ use crate::http::tls::{TlsAcceptor, TlsError};
 use crate::meta::{self, Index};
 use crate::registry::Registry;
 use crate::store::{self, Store, blocking};
+use crate::telemetry;
 use crate::upstream;
 
+/// The name of the storage check, distribution's own.
+const STORAGE_CHECK: &str = "storagedriver_filesystem";
 /// How often uses are written to the index.
 const TOUCH_INTERVAL: Duration = Duration::from_secs(1);
 /// For how long the last requests to the admin listener are waited for.
@@ -89,12 +92,16 @@ pub struct Running {
     helpers: TaskTracker,
 }
 
-/// Starts, runs until `stop`, and drains.
+/// Starts logging and the server, runs until `stop`, and drains.
 ///
 /// # Errors
 /// [`Error`] when the server cannot start.
-pub async fn run(config: &Config, stop: &Stop) -> Result<(), Error> {
-    let running = start(config).await?;
+pub async fn run(loaded: Loaded, stop: Stop) -> Result<(), Error> {
+    telemetry::init(&parts::log_settings(&loaded.config.log));
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    let running = start(&loaded.config).await?;
     stop.first().await;
     tracing::info!(drain = ?running.drain_timeout, "stopping");
     tokio::select! {
@@ -111,12 +118,20 @@ pub async fn run(config: &Config, stop: &Stop) -> Result<(), Error> {
 pub async fn start(config: &Config) -> Result<Running, Error> {
     let began = Instant::now();
     let store = open_store(config).await?;
-    let shared = parts::Shared::new(config, store)?;
+    let shared = parts::Shared::new(store)?;
     let login = parts::login(config)?;
-    let tls = config.http.tls.clone().map(|tls| TlsAcceptor::new(tls, config.http.is_http2_enabled)).transpose()?;
+    let tls = config
+        .http
+        .tls
+        .clone()
+        .map(|tls| TlsAcceptor::new(tls, config.http.is_http2_enabled))
+        .transpose()?;
     let listener = Listener::bind(&config.http.listen).await?;
     let admin = bind_admin(config).await?;
-    let (registry_addr, admin_addr) = (listener.local_addr(), admin.as_ref().and_then(Listener::local_addr));
+    let (registry_addr, admin_addr) = (
+        listener.local_addr(),
+        admin.as_ref().and_then(Listener::local_addr),
+    );
 
     let index = shared.open_index(config).await?;
     let fills = TaskTracker::new();
@@ -135,7 +150,7 @@ pub async fn start(config: &Config) -> Result<Running, Error> {
     };
     running.serve(config, listener, tls, login, &registry, &shared);
     if let Some(admin) = admin {
-        running.serve_admin(config, admin, registry, &shared);
+        running.serve_admin(config, admin, &shared);
     }
     running.help(config, &shared.store);
     running.health.set_ready(true);
@@ -155,10 +170,13 @@ async fn open_store(config: &Config) -> Result<Store, Error> {
                 Err(error) if error.is_full() => tracing::warn!(%error, "the volume is full"),
                 probed => probed?,
             }
-            match store.sweep_spool() {
-                Ok(0) => {}
-                Ok(swept) => tracing::info!(swept, "removed unfinished fills of an earlier process"),
-                Err(error) => tracing::warn!(%error, "cannot remove unfinished fills"),
+            let swept = store.sweep_spool();
+            if swept.files > 0 {
+                tracing::info!(
+                    files = swept.files,
+                    bytes = swept.bytes,
+                    "removed unfinished fills of an earlier process"
+                );
             }
             Ok(store)
         }
@@ -192,8 +210,14 @@ impl Running {
         self.listeners.close();
         self.listeners.wait().await;
         self.fills.close();
-        if tokio::time::timeout_at(deadline, self.fills.wait()).await.is_err() {
-            tracing::warn!(fills = self.fills.len(), "giving up fills that did not end within the drain time");
+        if tokio::time::timeout_at(deadline, self.fills.wait())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                fills = self.fills.len(),
+                "giving up fills that did not end within the drain time"
+            );
         }
         self.stop_last.cancel();
         self.helpers.close();
@@ -219,17 +243,21 @@ impl Running {
         self.listeners.spawn(serving);
     }
 
-    fn serve_admin(&self, config: &Config, listener: Listener, registry: Arc<Registry>, shared: &parts::Shared) {
+    fn serve_admin(&self, config: &Config, listener: Listener, shared: &parts::Shared) {
         let Some(debug) = &config.debug else { return };
         let admin = Admin {
             metrics: Arc::clone(&shared.metrics),
             health: self.health.clone(),
             metrics_path: debug.metrics_path.clone(),
             upstreams: parts::upstream_names(config),
-            fills_in_flight: Arc::new(move || registry.fills_in_flight()),
         };
         let options = Options::new(&config.http.limits, false);
-        tell("admin", self.admin_addr, false, &Listen::Tcp(debug.address.clone()));
+        tell(
+            "admin",
+            self.admin_addr,
+            false,
+            &Listen::Tcp(debug.address.clone()),
+        );
         let serving = listener.serve(admin.router(), None, options, self.stop_last.clone(), ADMIN_DRAIN);
         self.helpers.spawn(serving);
     }
@@ -237,17 +265,19 @@ impl Running {
     /// Starts what goes on beside requests.
     fn help(&self, config: &Config, store: &Store) {
         let (index, stop) = (self.index.clone(), self.stop_last.clone());
-        self.helpers.spawn(async move { flush_touches(index, stop).await });
+        self.helpers
+            .spawn(async move { flush_touches(index, stop).await });
         if config.health.is_storage_check_enabled {
             let (health, stop, store) = (self.health.clone(), self.stop_last.clone(), store.clone());
             let (interval, threshold) = (config.health.interval, config.health.threshold);
             self.helpers.spawn(async move {
-                let check = format!("storagedriver_{}", "filesystem");
                 let probe = || {
                     let store = store.clone();
                     async move { blocking(move || store.probe()).await.map_err(|e| e.to_string()) }
                 };
-                health.watch(&check, interval, threshold, stop, probe).await;
+                health
+                    .watch(STORAGE_CHECK, interval, threshold, stop, probe)
+                    .await;
             });
         }
     }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::task::TaskTracker;
+use tracing::Level;
 
 use super::Error;
 use crate::clock::Clock;
-use crate::config::{Auth, Config, Credentials, UpstreamConfig};
+use crate::config::{Auth, Config, Credentials, Log, LogFormatter, LogLevel, UpstreamConfig};
 use crate::http::auth::Htpasswd;
 use crate::http::route::PathRules;
 use crate::http::{self, Edge};
@@ -15,6 +16,7 @@ use crate::meta::{Index, Opened};
 use crate::metrics::Metrics;
 use crate::registry::{Entry, Parts, Registry, Repositories, Settings};
 use crate::store::{Store, blocking, layout};
+use crate::telemetry::{self, Form};
 use crate::upstream::{self, Observer, Upstream};
 
 /// What several parts share.
@@ -26,9 +28,13 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(_config: &Config, store: Store) -> Result<Self, Error> {
+    pub(super) fn new(store: Store) -> Result<Self, Error> {
         let metrics = Arc::new(Metrics::new().map_err(Error::Metrics)?);
-        Ok(Self { store, metrics, clock: Clock::default() })
+        Ok(Self {
+            store,
+            metrics,
+            clock: Clock::default(),
+        })
     }
 
     pub(super) async fn open_index(&self, config: &Config) -> Result<Index, Error> {
@@ -43,7 +49,12 @@ impl Shared {
         Ok(index)
     }
 
-    pub(super) fn registry(&self, config: &Config, index: Index, tracker: TaskTracker) -> Result<Registry, Error> {
+    pub(super) fn registry(
+        &self,
+        config: &Config,
+        index: Index,
+        tracker: TaskTracker,
+    ) -> Result<Registry, Error> {
         let larder = &config.larder;
         let settings = Settings {
             tag_ttl: larder.tag_ttl,
@@ -63,17 +74,33 @@ impl Shared {
     }
 
     fn repositories(&self, config: &Config) -> Result<Repositories, Error> {
-        let entries = config.proxy.upstreams.iter().map(|upstream| self.entry(config, upstream));
+        let entries = config
+            .proxy
+            .upstreams
+            .iter()
+            .map(|upstream| self.entry(config, upstream));
         let entries = entries.collect::<Result<Vec<_>, _>>()?;
-        Ok(Repositories::new(entries, config.proxy.default_upstream, config.proxy.is_single))
+        Ok(Repositories::new(
+            entries,
+            config.proxy.default_upstream,
+            config.proxy.is_single,
+        ))
     }
 
     fn entry(&self, config: &Config, upstream: &UpstreamConfig) -> Result<Entry, Error> {
         let observer = Arc::new(Counting(Arc::clone(&self.metrics)));
         let client = Upstream::new(upstream_settings(config, upstream), observer, self.clock.clone());
-        let client = client.map_err(|source| Error::Upstream { name: upstream.name.clone(), source })?;
+        let client = client.map_err(|source| Error::Upstream {
+            name: upstream.name.clone(),
+            source,
+        })?;
         let (name, aliases) = (upstream.name.clone(), upstream.aliases.clone());
-        Ok(Entry::new(Arc::new(client), name, aliases, upstream.is_docker_hub()))
+        Ok(Entry::new(
+            Arc::new(client),
+            name,
+            aliases,
+            upstream.is_docker_hub(),
+        ))
     }
 }
 
@@ -89,7 +116,10 @@ fn upstream_settings(config: &Config, upstream: &UpstreamConfig) -> upstream::Se
         idle_timeout: timeouts.idle,
         realms: config.larder.realms.clone(),
         extra_ca: tls.ca.clone(),
-        client_certificate: tls.client_certificate.as_ref().map(|c| (c.certificate.clone(), c.key.clone())),
+        client_certificate: tls
+            .client_certificate
+            .as_ref()
+            .map(|c| (c.certificate.clone(), c.key.clone())),
         insecure: tls.is_insecure,
         send_ns: None,
     }
@@ -99,7 +129,9 @@ fn credentials(configured: &Credentials) -> upstream::Credentials {
     match configured.clone() {
         Credentials::Anonymous => upstream::Credentials::None,
         Credentials::Password { username, password } => upstream::Credentials::Static { username, password },
-        Credentials::PasswordFile { username, path } => upstream::Credentials::PasswordFile { username, path },
+        Credentials::PasswordFile { username, path } => {
+            upstream::Credentials::PasswordFile { username, path }
+        }
         Credentials::Helper { command, lifetime } => upstream::Credentials::Exec { command, lifetime },
     }
 }
@@ -113,7 +145,12 @@ pub(super) fn login(config: &Config) -> Result<Option<Htpasswd>, Error> {
 }
 
 /// The registry's API.
-pub(super) fn edge(config: &Config, registry: Arc<Registry>, metrics: Arc<Metrics>, login: Option<Htpasswd>) -> Edge {
+pub(super) fn edge(
+    config: &Config,
+    registry: Arc<Registry>,
+    metrics: Arc<Metrics>,
+    login: Option<Htpasswd>,
+) -> Edge {
     let settings = http::Settings {
         rules: PathRules {
             prefix: config.http.prefix.clone(),
@@ -129,7 +166,12 @@ pub(super) fn edge(config: &Config, registry: Arc<Registry>, metrics: Arc<Metric
 
 /// Upstreams as people know them.
 pub(super) fn upstream_names(config: &Config) -> Vec<String> {
-    config.proxy.upstreams.iter().map(|upstream| upstream.name.clone()).collect()
+    config
+        .proxy
+        .upstreams
+        .iter()
+        .map(|upstream| upstream.name.clone())
+        .collect()
 }
 
 /// Counts what upstreams answer.
@@ -138,5 +180,24 @@ struct Counting(Arc<Metrics>);
 impl Observer for Counting {
     fn response(&self, upstream: &str, kind: &'static str, status: &str, elapsed: Duration) {
         self.0.upstream_response(upstream, kind, status, elapsed);
+    }
+}
+
+/// What to log, and how.
+pub(super) fn log_settings(log: &Log) -> telemetry::Settings {
+    telemetry::Settings {
+        level: match log.level {
+            LogLevel::Error => Level::ERROR,
+            LogLevel::Warn => Level::WARN,
+            LogLevel::Info => Level::INFO,
+            LogLevel::Debug => Level::DEBUG,
+        },
+        form: match log.formatter {
+            LogFormatter::Text => Form::Text,
+            LogFormatter::Json => Form::Json,
+            LogFormatter::Logstash => Form::Logstash,
+        },
+        fields: log.fields.clone(),
+        has_access_log: log.is_access_log_enabled,
     }
 }

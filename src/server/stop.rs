@@ -14,14 +14,15 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// A stop that SIGTERM and SIGINT tell; the watching ends with `tasks`' runtime.
+    /// A stop that SIGTERM and SIGINT tell, once and twice. Called within the runtime, which it ends with.
     ///
     /// # Errors
     /// [`io::Error`] when signals cannot be listened to.
-    pub fn on_signals(tasks: &TaskTracker) -> io::Result<Self> {
+    pub fn on_signals() -> io::Result<Self> {
         let stop = Self::default();
         let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        tasks.spawn(watch(stop.clone(), terminate, interrupt));
+        // Nothing waits for this task: it watches until the process ends.
+        TaskTracker::new().spawn(watch(stop.clone(), terminate, interrupt));
         Ok(stop)
     }
 

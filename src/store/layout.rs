@@ -13,6 +13,8 @@ use crate::oci::{Digest, Name};
 const REGISTRY: &str = "docker/registry/v2";
 /// Everything of larder's own lies below this; distribution does not look here.
 pub const OWN: &str = "larder";
+/// The index over the files.
+pub const INDEX: &str = "larder/index";
 /// Content on its way in.
 pub const SPOOL: &str = "larder/spool";
 /// Content that turned out wrong.
