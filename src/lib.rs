@@ -40,6 +40,7 @@ pub mod metrics;
 pub mod oci;
 pub mod registry;
 pub mod secret;
+pub mod server;
 pub mod store;
 pub mod telemetry;
 pub mod upstream;
