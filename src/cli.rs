@@ -1,6 +1,7 @@
 //! The command line: what can be typed, and what is said when it goes wrong. Each command is a file under `cli/`.
 
 mod check_config;
+mod demo;
 mod failure;
 mod serve;
 
@@ -15,7 +16,11 @@ larder stands between container runtimes and the registries they pull from, keep
 answers the next pull itself. It reads the configuration and the volume of `registry:3` in proxy mode.";
 
 const EXAMPLES: &str = "Examples:
-  larder check-config config.yml       what that file comes to, and what is wrong with it";
+  larder demo                          see it work, without a network
+  larder serve                         cache Docker Hub in ./larder-data, on port 5000
+  larder serve config.yml              with a configuration of distribution (registry:3) or larder
+  larder check-config config.yml       what that file comes to, and what is wrong with it
+  REGISTRY_PROXY_REMOTEURL=https://ghcr.io larder serve";
 
 /// How the configuration is found, for the help of the commands that read one.
 const CONFIG_HELP: &str = "Without CONFIG the file named by REGISTRY_CONFIGURATION_PATH is read, else \
@@ -47,6 +52,11 @@ enum Command {
         /// The configuration file
         config: Option<PathBuf>,
     },
+    /// Pull an image twice through a cache of its own, tell what happened, and keep serving; needs no network
+    #[command(
+        after_help = "The registry it pulls from, the cache and their files are its own and go when it ends."
+    )]
+    Demo(demo::Options),
 }
 
 /// Runs the command that was typed. Usage errors are clap's and exit with 2, others with 1.
@@ -54,14 +64,25 @@ pub(crate) fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve { config } => serve::run(config.as_deref()),
         Command::CheckConfig { config } => check_config::run(config.as_deref()),
+        Command::Demo(options) => demo::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprint!("{}", failure::report(&error));
+            eprint!("{}", failure::describe(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// The runtime everything runs on: one worker for each core, and two at least, so that a worker that waits for a disk
+/// does not stop the other connections.
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(cores.max(2))
+        .enable_all()
+        .build()
 }
 
 /// Writes a text to standard output. A reader that has left (`larder check-config | head`) is no failure.

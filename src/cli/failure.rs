@@ -1,23 +1,68 @@
 //! What a person reads when a command failed: one line with the cause, and what to do about it.
 
 use std::fmt::Write as _;
+use std::io::{self, ErrorKind};
 
-use larder::config::ConfigError;
+use larder::config::{ConfigError, report};
+use larder::{meta, server};
 
 /// `error: what: cause: cause` on one line, then `hint:` lines. A configuration has a line for each thing that is wrong.
-pub(super) fn report(error: &anyhow::Error) -> String {
-    let mut text = String::new();
+pub(super) fn describe(error: &anyhow::Error) -> String {
     if let Some(error) = error.downcast_ref::<ConfigError>() {
-        for problem in &error.problems {
-            write_line(&mut text, "error", &problem.to_string());
-        }
-        for hint in error.hints() {
-            write_line(&mut text, "hint", hint);
-        }
-        return text;
+        return report::failure(error);
     }
+    let mut text = String::new();
     write_line(&mut text, "error", &format!("{error:#}"));
+    if let Some(hint) = hint(error) {
+        write_line(&mut text, "hint", hint);
+    }
     text
+}
+
+/// What helps against a server that cannot start.
+fn hint(error: &anyhow::Error) -> Option<&'static str> {
+    let kind = error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<io::Error>())
+        .map(io::Error::kind);
+    let hint = match (error.downcast_ref::<server::Error>()?, kind) {
+        (server::Error::Listen(_), Some(ErrorKind::AddrInUse)) => {
+            "another process listens there: end it, or choose another `http.addr` or `http.debug.addr`"
+        }
+        (server::Error::Listen(_), Some(ErrorKind::PermissionDenied)) => {
+            "ports below 1024 need CAP_NET_BIND_SERVICE; the default is :5000"
+        }
+        (server::Error::Listen(_), _) => {
+            "`http.addr` and `http.debug.addr` must name an address of this machine, or only a port, such as `:5000`"
+        }
+        (server::Error::Volume { .. }, Some(ErrorKind::PermissionDenied)) => {
+            "the user larder runs as must be able to write to `storage.filesystem.rootdirectory` and all below it"
+        }
+        (server::Error::Volume { .. }, Some(ErrorKind::ReadOnlyFilesystem)) => {
+            "mount the volume writable, or choose another `storage.filesystem.rootdirectory`"
+        }
+        (server::Error::Volume { .. }, _) => {
+            "`storage.filesystem.rootdirectory` must be a folder that can be written to"
+        }
+        (server::Error::Index(meta::Error::InUse(_)), _) => {
+            "another larder uses this volume: end it, or give each its own `storage.filesystem.rootdirectory`"
+        }
+        (server::Error::Index(_), _) => {
+            "check the disk; the folder `larder` on the volume may be removed, as the index in it is made anew from the files"
+        }
+        (server::Error::Tls(_), _) => {
+            "`http.tls.certificate` and `http.tls.key` must be PEM files that belong together, `http.tls.clientcas` PEM \
+             certificates"
+        }
+        (server::Error::Login(_), _) => {
+            "make `auth.htpasswd.path` with `htpasswd -B`; only bcrypt hashes are taken"
+        }
+        (server::Error::Upstream { .. }, _) => {
+            "check its URL, and that the files of its authorities, certificate and password are PEM and can be read"
+        }
+        (server::Error::Metrics(_), _) => return None,
+    };
+    Some(hint)
 }
 
 /// Causes from elsewhere may hold line breaks; they stay on their line.
@@ -31,11 +76,11 @@ fn write_line(text: &mut String, kind: &str, message: &str) {
 mod tests {
     use anyhow::anyhow;
 
-    use super::report;
+    use super::describe;
 
     #[test]
     fn causes_stand_on_one_line() {
         let error = anyhow!("the disk\nis full").context("cannot write `x`");
-        assert_eq!(report(&error), "error: cannot write `x`: the disk is full\n");
+        assert_eq!(describe(&error), "error: cannot write `x`: the disk is full\n");
     }
 }

@@ -12,8 +12,8 @@ use larder::server::{self, Stop};
 /// When the configuration is wrong or the server cannot start.
 pub(super) fn run(config: Option<&Path>) -> anyhow::Result<()> {
     let loaded = Config::load(config, process_environment())?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    runtime.context("cannot start the runtime")?.block_on(async {
+    let runtime = super::runtime().context("cannot start the runtime")?;
+    runtime.block_on(async {
         let stop = Stop::on_signals().context("cannot listen to signals")?;
         Ok(server::run(loaded, stop).await?)
     })
