@@ -4,6 +4,7 @@
 //! blobs      from the volume, from a fill under way, or from a fill begun now
 //! fill       one transfer per digest: upstream -> spool + hash -> verify -> commit -> link -> index
 //! source     an upstream body that is resumed where it breaks
+//! ranged     a range beside a fill
 //! reader     an open blob as a stream of pieces
 //! manifests  by digest and by tag
 //! lists      tags, catalog, referrers
@@ -16,6 +17,7 @@ mod fill;
 mod lists;
 mod manifests;
 mod parts;
+mod ranged;
 mod reader;
 mod repositories;
 mod source;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::fill::{self, End, Fill, Progress, TAIL_BYTES};
 use super::parts::{Core, Found};
-use super::reader::{Beside, Blob, Source};
+use super::ranged::FIRST_BYTES;
+use super::reader::{Blob, Source};
 use super::repositories::Repository;
 use super::source::{Body, Origin};
 use super::{Answer, Error, How, Registry};
@@ -219,8 +220,7 @@ impl Registry {
             age: None,
         };
         if let Some(beside) = beside {
-            self.core.metrics.ranges_beside.inc();
-            let total_bytes = beside.body.total_bytes();
+            let total_bytes = beside.total_bytes();
             let blob = Blob::new(
                 Arc::clone(&self.core),
                 origin,
@@ -296,19 +296,18 @@ fn far_range(wants: &Wants, progress: &Progress) -> Option<RangeSpec> {
 }
 
 /// Asks upstream for a range of its own; `None` where that fails, and the fill has to serve it.
-async fn open_beside(origin: &Origin, range: RangeSpec) -> Option<Beside> {
+async fn open_beside(origin: &Origin, range: RangeSpec) -> Option<Body> {
     use super::source::Skip::Refused;
+    let first = |from: u64| Some(from.saturating_add(FIRST_BYTES));
     let opened = match range {
-        RangeSpec::FromTo(from, to) => Body::open(origin.clone(), from, to.checked_add(1), Refused).await,
-        RangeSpec::From(from) => Body::open(origin.clone(), from, None, Refused).await,
+        RangeSpec::FromTo(from, to) => {
+            let end = to.checked_add(1).min(first(from));
+            Body::open(origin.clone(), from, end, Refused).await
+        }
+        RangeSpec::From(from) => Body::open(origin.clone(), from, first(from), Refused).await,
         RangeSpec::Suffix(length) => Body::open_suffix(origin.clone(), length).await,
     };
-    let body = opened.ok()?.clamped();
-    let total_bytes = body.total_bytes()?;
-    Some(Beside {
-        range: body.position()..body.end().unwrap_or(total_bytes),
-        body,
-    })
+    opened.ok()?.clamped()
 }
 
 pub(super) fn blob_error(error: &crate::upstream::Error, digest: &Digest) -> Error {

@@ -15,7 +15,7 @@ use super::blobs::NEAR_BYTES;
 use super::fill::{End, Fill};
 use super::parts::Core;
 use super::source::{Body, Origin, Skip};
-use super::{Error, blobs};
+use super::{Error, blobs, ranged};
 use crate::oci::{Digest, Hasher};
 use crate::store::{StoredBlob, blocking};
 use crate::upstream;
@@ -30,7 +30,8 @@ pub struct Blob {
     answer: Answer<()>,
     size_bytes: Option<u64>,
     source: Source,
-    beside: Mutex<Option<Beside>>,
+    /// What upstream sends already, beside a fill.
+    beside: Mutex<Option<Body>>,
 }
 
 /// Where an open blob's bytes are.
@@ -41,12 +42,6 @@ pub(super) enum Source {
     Filling(Arc<Fill>),
     /// Only upstream, since the volume takes nothing; the first reader gets the body that is open already.
     Past(Mutex<Option<Body>>),
-}
-
-/// A range that upstream is sending already.
-pub(super) struct Beside {
-    pub(super) range: Range<u64>,
-    pub(super) body: Body,
 }
 
 impl Source {
@@ -73,8 +68,8 @@ impl Blob {
         }
     }
 
-    pub(super) fn with_beside(self, beside: Beside) -> Self {
-        *self.beside.lock() = Some(beside);
+    pub(super) fn with_beside(self, body: Body) -> Self {
+        *self.beside.lock() = Some(body);
         self
     }
 
@@ -93,11 +88,6 @@ impl Blob {
     /// # Errors
     /// [`Error`] when upstream has to be asked and fails before the first byte.
     pub async fn read(&self, range: Option<Range<u64>>) -> Result<Content, Error> {
-        if let Some(range) = &range
-            && let Some(beside) = self.beside.lock().take_if(|beside| beside.range == *range)
-        {
-            return Ok(relay(beside.body));
-        }
         match &self.source {
             Source::Stored(stored) => {
                 let range = range.unwrap_or(0..stored.size_bytes);
@@ -107,7 +97,7 @@ impl Blob {
                 };
                 Ok(stream::once(std::future::ready(Ok(piece))).boxed())
             }
-            Source::Filling(fill) => self.read_fill(fill, range).await,
+            Source::Filling(fill) => Ok(self.read_fill(fill, range)),
             Source::Past(body) => {
                 let opened = if range.is_none() { body.lock().take() } else { None };
                 self.read_past(opened, range).await
@@ -115,19 +105,18 @@ impl Blob {
         }
     }
 
-    async fn read_fill(&self, fill: &Arc<Fill>, range: Option<Range<u64>>) -> Result<Content, Error> {
-        let progress = fill.now();
-        if let Some(range) = &range
-            && progress.end.is_none()
-            && range.start >= progress.readable_bytes.saturating_add(NEAR_BYTES)
-        {
-            let beside = Body::open(self.origin.clone(), range.start, Some(range.end), Skip::Refused).await;
-            if let Ok(body) = beside {
+    fn read_fill(&self, fill: &Arc<Fill>, range: Option<Range<u64>>) -> Content {
+        if let Some(range) = &range {
+            let opened = self.beside.lock().take_if(|body| body.position() == range.start);
+            let progress = fill.now();
+            let is_far = range.start >= progress.readable_bytes.saturating_add(NEAR_BYTES);
+            if opened.is_some() || (is_far && progress.end.is_none()) {
                 self.core.metrics.ranges_beside.inc();
-                return Ok(relay(body));
+                return ranged::beside(Arc::clone(fill), self.origin.clone(), range.clone(), opened);
             }
         }
-        Ok(self.follow(Arc::clone(fill), range))
+        let is_whole = range.is_none() || range == self.size_bytes.map(|size| 0..size);
+        Follower::new(Arc::clone(fill), self.origin.clone(), range, is_whole).content()
     }
 
     async fn read_past(&self, opened: Option<Body>, range: Option<Range<u64>>) -> Result<Content, Error> {
@@ -148,32 +137,10 @@ impl Blob {
             self.origin.digest.clone(),
         ))
     }
-
-    /// Reads behind the writer of a fill, and past the volume where that gives up.
-    fn follow(&self, fill: Arc<Fill>, range: Option<Range<u64>>) -> Content {
-        let is_whole = range.is_none() || range == self.size_bytes.map(|size| 0..size);
-        let (position, end) = range.map_or((0, None), |range| (range.start, Some(range.end)));
-        let follower = Follower {
-            fill,
-            origin: self.origin.clone(),
-            position,
-            end,
-            is_whole,
-            instead: None,
-        };
-        stream::unfold(Some(follower), |follower| async move {
-            let mut follower = follower?;
-            match follower.next().await {
-                Ok(Some(piece)) => Some((Ok(piece), Some(follower))),
-                Ok(None) => None,
-                Err(error) => Some((Err(error), None)),
-            }
-        })
-        .boxed()
-    }
 }
 
-struct Follower {
+/// Reads behind the writer of a fill, and past the volume where that gives up.
+pub(super) struct Follower {
     fill: Arc<Fill>,
     origin: Origin,
     position: u64,
@@ -184,7 +151,32 @@ struct Follower {
 }
 
 impl Follower {
-    async fn next(&mut self) -> Result<Option<Piece>, ContentError> {
+    /// Reads a range, or everything; a whole read is verified even past the volume.
+    pub(super) fn new(fill: Arc<Fill>, origin: Origin, range: Option<Range<u64>>, is_whole: bool) -> Self {
+        let (position, end) = range.map_or((0, None), |range| (range.start, Some(range.end)));
+        Self {
+            fill,
+            origin,
+            position,
+            end,
+            is_whole,
+            instead: None,
+        }
+    }
+
+    fn content(self) -> Content {
+        stream::unfold(Some(self), |follower| async move {
+            let mut follower = follower?;
+            match follower.next().await {
+                Ok(Some(piece)) => Some((Ok(piece), Some(follower))),
+                Ok(None) => None,
+                Err(error) => Some((Err(error), None)),
+            }
+        })
+        .boxed()
+    }
+
+    pub(super) async fn next(&mut self) -> Result<Option<Piece>, ContentError> {
         loop {
             if let Some(content) = &mut self.instead {
                 return content.next().await.transpose();

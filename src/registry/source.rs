@@ -91,12 +91,11 @@ impl Body {
         }
     }
 
-    /// The same body, not asking for more than there is.
-    pub(super) fn clamped(mut self) -> Self {
-        if let (Some(end), Some(total_bytes)) = (self.end, self.total_bytes) {
-            self.end = Some(end.min(total_bytes));
-        }
-        self
+    /// The same body, ending where the blob does; `None` where upstream does not tell that.
+    pub(super) fn clamped(mut self) -> Option<Self> {
+        let total_bytes = self.total_bytes?;
+        self.end = Some(self.end.unwrap_or(total_bytes).min(total_bytes));
+        Some(self)
     }
 
     /// The size of the whole blob, where upstream tells.
@@ -107,11 +106,6 @@ impl Body {
     /// The offset of the next byte.
     pub(super) fn position(&self) -> u64 {
         self.position
-    }
-
-    /// Where the body ends, where that is known.
-    pub(super) fn end(&self) -> Option<u64> {
-        self.end
     }
 
     /// The next bytes, all that are there up to a batch; empty at the end.
