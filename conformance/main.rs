@@ -17,6 +17,8 @@ mod auth;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
+mod demo;
+#[cfg(test)]
 mod discovery;
 #[cfg(test)]
 mod errors;

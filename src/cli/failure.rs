@@ -12,11 +12,27 @@ pub(super) fn describe(error: &anyhow::Error) -> String {
         return report::failure(error);
     }
     let mut text = String::new();
-    write_line(&mut text, "error", &format!("{error:#}"));
+    write_line(&mut text, "error", &causes(error));
     if let Some(hint) = hint(error) {
         write_line(&mut text, "hint", hint);
     }
     text
+}
+
+/// The error and its causes. Some errors tell their cause themselves; it is not told again.
+fn causes(error: &anyhow::Error) -> String {
+    error
+        .chain()
+        .map(ToString::to_string)
+        .fold(String::new(), |told, cause| {
+            if told.is_empty() {
+                cause
+            } else if told.ends_with(&cause) {
+                told
+            } else {
+                format!("{told}: {cause}")
+            }
+        })
 }
 
 /// What helps against a server that cannot start.
@@ -27,7 +43,8 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
         .map(io::Error::kind);
     let hint = match (error.downcast_ref::<server::Error>()?, kind) {
         (server::Error::Listen(_), Some(ErrorKind::AddrInUse)) => {
-            "another process listens there: end it, or choose another `http.addr` or `http.debug.addr`"
+            "another process listens there: end it, or choose another port (`http.addr`, `http.debug.addr`, or `--port` of \
+             the demo)"
         }
         (server::Error::Listen(_), Some(ErrorKind::PermissionDenied)) => {
             "ports below 1024 need CAP_NET_BIND_SERVICE; the default is :5000"
@@ -82,5 +99,16 @@ mod tests {
     fn causes_stand_on_one_line() {
         let error = anyhow!("the disk\nis full").context("cannot write `x`");
         assert_eq!(describe(&error), "error: cannot write `x`: the disk is full\n");
+    }
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let error = anyhow!("no space")
+            .context("cannot write `x`: no space")
+            .context("cannot start");
+        assert_eq!(
+            describe(&error),
+            "error: cannot start: cannot write `x`: no space\n"
+        );
     }
 }

@@ -35,14 +35,14 @@ pub(super) fn scene(scene: &Scene<'_>) -> String {
     line(
         &mut text,
         format_args!(
-            "  upstream   http://{}   wants tokens, {delay} ms away, {rate} MB/s",
+            "  upstream   http://{:21}   wants tokens, {delay} ms away, {rate} MB/s",
             scene.upstream
         ),
     );
     line(
         &mut text,
         format_args!(
-            "  larder     http://{}   empty, keeps its files in {}",
+            "  larder     http://{:21}   empty, keeps its files in {}",
             scene.cache,
             scene.folder.display()
         ),
@@ -112,10 +112,20 @@ fn step_line(step: &Step) -> String {
         short(&step.path),
         step.status,
         time(step.took),
-        step.cache_status.trim_start_matches("larder; "),
+        provenance(&step.cache_status),
     )
     .trim_end()
     .to_owned()
+}
+
+/// What the header `Cache-Status` says, in words.
+fn provenance(cache_status: &str) -> &str {
+    let (_, facts) = cache_status.split_once("; ").unwrap_or_default();
+    match facts {
+        facts if facts.starts_with("fwd=miss") => "miss, now stored",
+        facts if facts.starts_with("fwd=stale") => "hit, after asking whether the tag moved",
+        facts => facts,
+    }
 }
 
 /// A path with its digest cut to what tells it from others.
