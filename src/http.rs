@@ -42,6 +42,8 @@ mod manifest;
 pub mod range;
 pub mod route;
 mod sendfile;
+#[cfg(test)]
+mod tests;
 pub mod tls;
 mod wire;
 

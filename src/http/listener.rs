@@ -318,6 +318,7 @@ impl Server {
                 result = &mut speaking => {
                     if let Err(error) = result {
                         tracing::debug!(remote = connection.remote(), %error, "a connection ended with an error");
+                        connection.linger();
                     }
                     return;
                 }

@@ -105,6 +105,15 @@ impl TlsAcceptor {
         })))
     }
 
+    /// Makes the next client cause a look at the files.
+    #[cfg(test)]
+    pub(crate) fn look_again(&self) {
+        let mut current = self.0.current.lock();
+        if let Some(before) = current.looked_at.checked_sub(LOOK_INTERVAL) {
+            current.looked_at = before;
+        }
+    }
+
     pub(crate) async fn accept<T>(&self, stream: T) -> io::Result<TlsStream<T>>
     where
         T: AsyncRead + AsyncWrite + Unpin,
