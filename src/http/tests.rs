@@ -199,7 +199,7 @@ async fn a_body_that_fails_ends_clean_after_everything_before_it() {
         let mut stream = server.connect().await;
         stream.write_all(GET).await.unwrap();
         // What lies unread at the server when it closes would make the kernel send a reset.
-        stream.write_all(&[b'x'; 100_000]).await.unwrap();
+        stream.write_all(&pattern(100_000)).await.unwrap();
         tokio::time::sleep(Duration::from_millis(200)).await;
         let answer = read_to_end(&mut stream).await;
         match announced {
