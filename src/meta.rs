@@ -9,6 +9,7 @@
 //! *edges*, written in the same transaction as the manifest, so that the count of a digest is the number of its edges.
 
 mod age;
+mod alias;
 mod index;
 mod key;
 mod manifests;

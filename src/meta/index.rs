@@ -231,6 +231,7 @@ impl Index {
     /// [`Error`] when the index fails.
     pub fn forget(&self, digest: &Digest) -> Result<(), Error> {
         let holders = self.holders(digest)?;
+        self.forget_aliases(digest)?;
         self.transact(|tx| {
             for repository in &holders {
                 tx.remove_link(repository, digest)?;

@@ -47,13 +47,20 @@ impl Index {
         })
     }
 
-    /// What the manifest `digest` refers to; empty for what is not a recorded manifest.
+    /// What the manifest `digest` refers to, each by the digest under which its bytes lie; empty for what is not a
+    /// recorded manifest.
     ///
     /// # Errors
     /// [`Error`] when the index fails.
     pub fn edges(&self, digest: &Digest) -> Result<Vec<EdgeRecord>, Error> {
         match self.trees()?.edges.get(key::digest(digest))? {
-            Some(bytes) => decode_edges(&bytes),
+            Some(bytes) => decode_edges(&bytes)?
+                .into_iter()
+                .map(|edge| {
+                    let digest = self.canonical(&edge.digest)?;
+                    Ok(EdgeRecord { digest, ..edge })
+                })
+                .collect(),
             None => Ok(Vec::new()),
         }
     }
@@ -63,6 +70,14 @@ impl Index {
     /// # Errors
     /// [`Error`] when the index fails.
     pub fn parents(&self, digest: &Digest) -> Result<Vec<(Digest, Role)>, Error> {
+        let mut parents = self.parents_by_name(digest)?;
+        for alias in self.aliases(digest)? {
+            parents.extend(self.parents_by_name(&alias)?);
+        }
+        Ok(parents)
+    }
+
+    fn parents_by_name(&self, digest: &Digest) -> Result<Vec<(Digest, Role)>, Error> {
         let prefix = key::digest(digest);
         let mut parents = Vec::new();
         for key in self.trees()?.parents.scan_prefix(&prefix).keys() {

@@ -50,6 +50,10 @@ pub(super) struct Trees {
     pub(super) by_added: Tree,
     /// digest without any link -> nothing
     pub(super) doomed: Tree,
+    /// digest in another algorithm -> digest under which its bytes lie
+    pub(super) canonicals: Tree,
+    /// the same, the other way round: both digests -> nothing
+    pub(super) aliases: Tree,
     /// manifest -> list of `StoredEdge`
     pub(super) edges: Tree,
     /// child, manifest, role -> declared size
@@ -149,6 +153,8 @@ impl Trees {
             by_use: db.open_tree("by_use")?,
             by_added: db.open_tree("by_added")?,
             doomed: db.open_tree("doomed")?,
+            canonicals: db.open_tree("canonicals")?,
+            aliases: db.open_tree("aliases")?,
             edges: db.open_tree("edges")?,
             parents: db.open_tree("parents")?,
             referrers: db.open_tree("referrers")?,
