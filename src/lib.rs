@@ -34,6 +34,7 @@
 pub mod clock;
 pub mod config;
 pub mod flight;
+pub mod gc;
 pub mod http;
 pub mod meta;
 pub mod metrics;

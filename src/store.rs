@@ -4,11 +4,13 @@
 //! knows no upstream, no expiry and no HTTP. What it returns as present is a non-empty regular file of the size asked
 //! for; whether the bytes are right is known from their commit, or found out by [`Store::check`].
 
+mod capacity;
 pub mod error;
 pub mod layout;
 mod links;
 pub mod spool;
 mod sweep;
+mod unlink;
 mod walk;
 
 use std::fs::File;
@@ -19,6 +21,7 @@ use std::sync::Arc;
 use object_store::ObjectStoreExt;
 use object_store::local::LocalFileSystem;
 
+pub use capacity::{Capacity, Reservation};
 pub use error::{Error, Operation};
 pub use links::Link;
 pub use spool::{Spool, Verified};
