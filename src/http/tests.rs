@@ -1,5 +1,7 @@
 //! Connections over loopback, seen from the client's side, byte by byte where it matters.
 
+mod edge;
+
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -50,6 +52,16 @@ impl Server {
         tls: Option<TlsAcceptor>,
         change: impl FnOnce(&mut Options),
     ) -> Self {
+        let router = Router::new().fallback(give).with_state(make);
+        Self::start_router(listen, router, tls, change).await
+    }
+
+    async fn start_router(
+        listen: &Listen,
+        router: Router,
+        tls: Option<TlsAcceptor>,
+        change: impl FnOnce(&mut Options),
+    ) -> Self {
         let mut options = Options {
             patience: Patience {
                 header: LIMIT,
@@ -66,7 +78,6 @@ impl Server {
             CancellationToken::new(),
             TaskTracker::new(),
         );
-        let router = Router::new().fallback(give).with_state(make);
         tasks.spawn(listener.serve(router, tls, options, stop.clone(), Duration::from_secs(1)));
         Self { address, stop, tasks }
     }
