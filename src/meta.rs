@@ -24,7 +24,7 @@ mod walk;
 
 use std::path::PathBuf;
 
-use thiserror::Error;
+use thiserror::Error as ThisError;
 
 pub use index::Index;
 pub use open::{DEFAULT_CACHE_BYTES, Opened};
@@ -33,7 +33,7 @@ pub use transaction::Times;
 pub use walk::{Link, Order, Place};
 
 /// Why the index did not answer. A caller that can go on without it should: the files are the truth.
-#[derive(Debug, Error)]
+#[derive(Debug, ThisError)]
 pub enum Error {
     /// Another process has the index open.
     #[error("the index at `{}` is in use by another process", .0.display())]
@@ -62,7 +62,7 @@ pub enum Error {
 }
 
 /// The engine's own word.
-#[derive(Debug, Error)]
+#[derive(Debug, ThisError)]
 #[error(transparent)]
 pub struct EngineError(#[from] sled::Error);
 
