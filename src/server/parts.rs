@@ -1,5 +1,6 @@
 //! From the configuration to the parts: what each layer is told.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::config::{Auth, Config, Credentials, Log, LogFormatter, LogLevel, Upst
 use crate::http::auth::Htpasswd;
 use crate::http::route::PathRules;
 use crate::http::{self, Edge};
-use crate::meta::{Index, Opened};
+use crate::meta::{self, Index, Opened};
 use crate::metrics::Metrics;
 use crate::registry::{Entry, Parts, Registry, Repositories, Settings};
 use crate::store::{Store, blocking, layout};
@@ -40,7 +41,11 @@ impl Shared {
     pub(super) async fn open_index(&self, config: &Config) -> Result<Index, Error> {
         let path = self.store.root().join(layout::INDEX);
         let cache_bytes = config.larder.index_cache_bytes;
-        let (index, opened) = blocking(move || Index::open(&path, cache_bytes)).await?;
+        let (index, opened) = blocking(move || match Index::open(&path, cache_bytes) {
+            Err(error) if !matches!(error, meta::Error::InUse(_)) => open_in_memory(&error, cache_bytes),
+            opened => opened,
+        })
+        .await?;
         match opened {
             Opened::Existing { is_clean, .. } => tracing::debug!(is_clean, "index opened"),
             Opened::Fresh => tracing::info!("index begun"),
@@ -102,6 +107,16 @@ impl Shared {
             upstream.is_docker_hub(),
         ))
     }
+}
+
+/// Where the volume has no room for the index it begins in memory: what it learns is lost with the process, nothing
+/// else is.
+fn open_in_memory(error: &meta::Error, cache_bytes: u64) -> Result<(Index, Opened), meta::Error> {
+    tracing::warn!(%error, "the volume takes no index, keeping it in memory until the next start");
+    let name = format!("larder-index-{}", std::process::id());
+    let shared_memory = Path::new("/dev/shm").join(&name).join("index");
+    Index::open(&shared_memory, cache_bytes)
+        .or_else(|_| Index::open(&std::env::temp_dir().join(name).join("index"), cache_bytes))
 }
 
 fn upstream_settings(config: &Config, upstream: &UpstreamConfig) -> upstream::Settings {
