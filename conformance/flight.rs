@@ -316,3 +316,23 @@ async fn a_fill_that_stands_still_is_no_reason_to_refuse_others() {
     held.gate.open();
     leader.rest().await.is_whole(&held.blob.bytes());
 }
+
+#[tokio::test]
+async fn fifty_cold_tags_of_a_slow_upstream_are_asked_for_side_by_side() {
+    let upstream = TestUpstream::start().await;
+    let image = Image::small(15);
+    upstream.push("app", &image);
+    for number in 0..50 {
+        upstream.tag("app", &format!("t{number}"), &image.manifest);
+    }
+    upstream.fault(on("/"), Fault::Delay(Duration::from_millis(300)));
+    let larder = Larder::start(&upstream).await;
+    let began = tokio::time::Instant::now();
+    let paths: Vec<String> = (0..50)
+        .map(|number| manifest_path("app", &format!("t{number}")))
+        .collect();
+    for answer in join_all(paths.iter().map(|path| larder.get(path))).await {
+        answer.is_whole(&image.manifest.bytes);
+    }
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+}

@@ -8,6 +8,8 @@ mod client;
 #[cfg(test)]
 mod larder;
 #[cfg(test)]
+mod launch;
+#[cfg(test)]
 mod upstream;
 
 #[cfg(test)]
@@ -35,9 +37,13 @@ mod kit;
 #[cfg(test)]
 mod layers;
 #[cfg(test)]
+mod manifests;
+#[cfg(test)]
 mod memory;
 #[cfg(test)]
 mod range;
+#[cfg(test)]
+mod redirect;
 #[cfg(test)]
 mod stop;
 #[cfg(test)]
@@ -48,3 +54,5 @@ mod tls;
 mod volume;
 #[cfg(test)]
 mod watch;
+#[cfg(test)]
+mod wrong;
