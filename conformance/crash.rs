@@ -85,7 +85,7 @@ async fn fifty_fills_killed_at_random_moments_leave_no_wrong_answer_and_no_lefto
     let larder = builder.start().await;
     larder.until("the sweep", || larder.leftovers().is_empty()).await;
     pull_all(&larder, &images).await;
-    upstream.refuse();
+    upstream.refuse().await;
     let larder = larder.kill().await.start().await;
     pull_all(&larder, &images).await;
 }
@@ -96,6 +96,7 @@ async fn pull_all(larder: &Larder, images: &[Image]) {
             larder.get(&path).await.is_whole(&bytes);
         }
     }
+    larder.until_idle().await;
 }
 
 #[tokio::test]

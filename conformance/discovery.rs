@@ -129,7 +129,7 @@ async fn the_catalog_lists_what_was_pulled() {
         upstream.push_tagged(name, "1", &image);
         assert_eq!(larder.get(&manifest_path(name, "1")).await.status, 200);
     }
-    upstream.refuse();
+    upstream.refuse().await;
     assert_eq!(
         larder.get("/v2/_catalog").await.json(),
         json!({"repositories": ["app", "library/b", "zoo/a"]})

@@ -68,7 +68,8 @@ async fn upstreams_statuses_become_statuses_that_clients_fall_back_on() {
             assert_eq!(answer.status, expected, "{status} on {path}: {}", answer.text());
             assert_eq!(answer.error_code(), code, "{status} on {path}");
             assert!(answer.header("www-authenticate").is_none());
-            if expected == 403 {
+            // A tag is asked for by HEAD, whose answer has no body to give a reason.
+            if expected == 403 && path != &paths[0] {
                 assert!(
                     answer.text().contains("the kitchen is closed"),
                     "{}",
@@ -144,7 +145,7 @@ async fn a_rate_limit_passes() {
 async fn a_refused_connection_is_502_at_once() {
     let upstream = TestUpstream::start().await;
     let paths = cold_paths(&upstream, 3);
-    upstream.refuse();
+    upstream.refuse().await;
     let larder = Larder::start(&upstream).await;
     for path in &paths {
         let began = Instant::now();

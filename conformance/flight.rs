@@ -238,6 +238,8 @@ async fn eight_open_ended_ranges_closed_early_do_not_multiply_the_traffic() {
     }));
     parts.await;
     larder.until_stored(&blob.digest).await;
+    // What a range asked for but did not take still fills the buffers of its connection, some MiB on loopback;
+    // without the fill beside them the eight would be 4.5 times the blob.
     let bytes = upstream.log().bytes_of(&blob.digest);
     assert!(
         bytes < blob.len() * 16 / 10,
@@ -258,7 +260,7 @@ async fn what_an_anonymous_upstream_gave_once_is_served_under_each_name_without_
         .get(&blob_path("a", &layer.digest))
         .await
         .is_whole(&layer.bytes());
-    upstream.refuse();
+    upstream.refuse().await;
     larder
         .get(&blob_path("b", &layer.digest))
         .await
@@ -276,6 +278,7 @@ async fn what_an_upstream_gave_to_credentials_is_asked_for_under_each_name_but_m
     let larder = crate::larder::Builder::new(&upstream.url())
         .set("proxy.username", "me")
         .set("proxy.password", "secret")
+        .set("larder.realms", vec![upstream.token_host()])
         .start()
         .await;
     larder

@@ -21,7 +21,10 @@ async fn blobs_carry_exact_headers_cold_and_hot_on_get_and_head() {
     upstream.put_blob("app", &blob);
     upstream.fault(
         on(&blob.digest),
-        Fault::Header("Content-Type", Some("text/html; charset=utf-8".to_owned())),
+        Fault::Header(
+            "Content-Type",
+            Some("application/x-tar; charset=utf-8".to_owned()),
+        ),
     );
     upstream.fault(on(&blob.digest), Fault::Header("Docker-Content-Digest", None));
     upstream.fault(
@@ -232,6 +235,7 @@ async fn cache_status_says_how_the_answer_came_about() {
         cold.starts_with("larder") && cold.contains("fwd=") && cold.contains("miss"),
         "{cold}"
     );
+    larder.until_idle().await;
     let hot = larder.get(&layer).await;
     assert!(status(&hot).contains("hit"), "{}", status(&hot));
     let tag = manifest_path("app", "1");
@@ -271,7 +275,7 @@ async fn configured_headers_stand_on_every_answer_below_v2() {
 #[tokio::test]
 async fn the_root_and_the_version_check_answer_without_upstream() {
     let upstream = TestUpstream::start().await;
-    upstream.refuse();
+    upstream.refuse().await;
     let larder = Larder::start(&upstream).await;
     for method in ["GET", "HEAD"] {
         let answer = larder.ask(method, "/v2/", &[]).await;

@@ -45,8 +45,9 @@ async fn cuts_of_each_kind_at_each_place_are_healed_unseen() {
             .unwrap_or("");
         let first: u64 = resumed
             .trim_start_matches("bytes=")
-            .trim_end_matches('-')
-            .parse()
+            .split('-')
+            .next()
+            .and_then(|first| first.parse().ok())
             .unwrap_or(0);
         if how == Cut::Rst {
             assert!(first <= at, "{resumed}");
@@ -137,7 +138,7 @@ async fn an_upstream_that_stays_broken_makes_a_short_body_and_no_error_in_it() {
     let seen = answer.body.len() as u64;
     assert!(seen <= LEN / 2 && answer.body == blob.read(0..seen), "{seen}");
     let tries = upstream.log().gets_of(&blob.digest);
-    assert!((2..=12).contains(&tries), "{tries} tries");
+    assert!((2..=20).contains(&tries), "{tries} tries");
     larder
         .until("an empty spool", || larder.leftovers().is_empty())
         .await;
@@ -156,7 +157,7 @@ async fn an_upstream_that_restarts_in_mid_body_is_picked_up_again() {
         .await;
     let download = larder.open(&blob_path("app", &blob.digest), &[]).await;
     gate.reached().await;
-    upstream.refuse();
+    upstream.refuse().await;
     upstream.come_back();
     download.rest().await.is_whole(&blob.bytes());
 }

@@ -187,7 +187,7 @@ async fn a_registry_refuses_and_comes_back_on_the_same_port() {
     let upstream = TestUpstream::start().await;
     let url = format!("{}/v2/", upstream.url());
     assert_eq!(reqwest::get(&url).await.unwrap().status(), 200);
-    upstream.refuse();
+    upstream.refuse().await;
     let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
     while reqwest::get(&url).await.is_ok() {
         assert!(tokio::time::Instant::now() < deadline);

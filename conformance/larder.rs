@@ -220,6 +220,15 @@ impl Larder {
         files.keys().filter(is_leftover).cloned().collect()
     }
 
+    /// Waits until no fill is under way: what was answered whole is then on the volume and in the index.
+    pub(crate) async fn until_idle(&self) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while self.metrics().await.get("registry_proxy_fills_in_flight") != Some(&0.0) {
+            assert!(Instant::now() < deadline, "fills without end");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     /// Waits until the blob stands on the volume.
     pub(crate) async fn until_stored(&self, digest: &str) {
         let path = self.data_path(digest);
@@ -236,21 +245,19 @@ impl Larder {
         }
     }
 
-    /// The most memory that was ever resident, and what is now (`VmHWM`, `VmRSS`), in KiB.
-    pub(crate) fn resident_kib(&self) -> (u64, u64) {
+    /// A field of `/proc/PID/status` that counts KiB.
+    pub(crate) fn memory_kib(&self, field: &str) -> u64 {
         let pid = self.child.id().expect("larder still runs");
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a running process");
-        let field = |name: &str| {
-            let line = status
-                .lines()
-                .find(|line| line.starts_with(name))
-                .expect("a field of every process");
-            line.split_whitespace()
-                .nth(1)
-                .and_then(|number| number.parse().ok())
-                .expect("a number of KiB")
-        };
-        (field("VmHWM:"), field("VmRSS:"))
+        let line = status
+            .lines()
+            .find(|line| line.starts_with(field))
+            .expect("a field of every process");
+        let number = line
+            .split_whitespace()
+            .nth(1)
+            .and_then(|number| number.parse().ok());
+        number.expect("a number of KiB")
     }
 }
 

@@ -178,7 +178,7 @@ async fn what_was_pulled_before_a_stop_is_there_after_it() {
         .await
         .is_whole(&image.manifest.bytes);
     let larder = larder.restart().await;
-    upstream.refuse();
+    upstream.refuse().await;
     larder
         .get(&manifest_path("app", "1"))
         .await

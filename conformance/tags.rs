@@ -177,7 +177,7 @@ async fn a_tag_taken_away_is_404_while_its_digest_stays() {
     upstream.forget("app", &image.manifest.digest);
     let path = manifest_path("app", &image.manifest.digest);
     larder.get(&path).await.is_whole(&image.manifest.bytes);
-    upstream.refuse();
+    upstream.refuse().await;
     assert_ne!(
         larder.get(&manifest_path("app", "1")).await.status,
         200,
@@ -233,7 +233,7 @@ async fn an_unwell_upstream_leaves_tags_served_and_marked_stale() {
 #[tokio::test]
 async fn a_refusing_upstream_leaves_everything_served() {
     let (upstream, larder, image) = warm(|builder| builder).await;
-    upstream.refuse();
+    upstream.refuse().await;
     let tag = larder.get(&manifest_path("app", "1")).await;
     tag.is_whole(&image.manifest.bytes);
     assert!(
@@ -278,7 +278,7 @@ async fn head_of_a_tag_stores_the_index() {
         (200, Some(index.digest.as_str()))
     );
     larder.until_stored(&index.digest).await;
-    upstream.refuse();
+    upstream.refuse().await;
     larder
         .get(&manifest_path("app", &index.digest))
         .await
@@ -315,7 +315,7 @@ async fn after_a_restart_with_upstream_down_a_whole_image_is_served() {
             .is_whole(&blob.bytes());
     }
     let builder = larder.stop().await;
-    upstream.refuse();
+    upstream.refuse().await;
     let larder = builder.start().await;
     for (reference, document) in documents {
         let answer = larder.get(&manifest_path("library/app", reference)).await;
@@ -338,7 +338,7 @@ async fn a_start_without_upstream_is_ready_at_once_and_recovers() {
     let upstream = TestUpstream::start().await;
     let image = Image::small(8);
     upstream.push_tagged("app", "1", &image);
-    upstream.refuse();
+    upstream.refuse().await;
     let began = Instant::now();
     let larder = Larder::start(&upstream).await;
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());

@@ -42,15 +42,21 @@ use wire::{Connection, Progress, Reply, Request};
 pub(crate) struct TestUpstream {
     shared: Arc<Shared>,
     registry: SocketAddr,
-    /// Ends the registry's listener and its connections; replaced when it comes back.
-    open: Mutex<CancellationToken>,
+    /// Ends the registry's listener and its connections, and counts them; replaced when it comes back.
+    open: Mutex<Opening>,
+}
+
+/// A listener that is open: how to close it, and the tasks that end then.
+#[derive(Clone)]
+struct Opening {
+    close: CancellationToken,
+    tasks: TaskTracker,
 }
 
 /// What the tasks of the listeners share.
 struct Shared {
     state: Mutex<State>,
     tls: Option<TlsAcceptor>,
-    tasks: TaskTracker,
     stop: CancellationToken,
 }
 
@@ -85,14 +91,13 @@ impl TestUpstream {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             tls,
-            tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
-        let open = shared.stop.child_token();
+        let open = shared.opening();
         let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
         let registry = shared.listen(Role::Registry, loopback, open.clone());
-        let token = shared.listen(Role::Token, loopback, shared.stop.clone());
-        let cdn = shared.listen(Role::Cdn, loopback, shared.stop.clone());
+        let token = shared.listen(Role::Token, loopback, shared.opening());
+        let cdn = shared.listen(Role::Cdn, loopback, shared.opening());
         {
             let mut state = shared.state.lock();
             state.registry.origin = format!("{scheme}://{registry}");
@@ -118,13 +123,16 @@ impl TestUpstream {
     }
 
     /// Closes the registry's port and all its connections: from now on it refuses.
-    pub(crate) fn refuse(&self) {
-        self.open.lock().cancel();
+    pub(crate) async fn refuse(&self) {
+        let open = self.open.lock().clone();
+        open.close.cancel();
+        open.tasks.close();
+        open.tasks.wait().await;
     }
 
     /// Opens the same port again.
     pub(crate) fn come_back(&self) {
-        let open = self.shared.stop.child_token();
+        let open = self.shared.opening();
         self.shared.listen(Role::Registry, self.registry, open.clone());
         *self.open.lock() = open;
     }
@@ -271,33 +279,40 @@ impl Drop for TestUpstream {
 }
 
 impl Shared {
+    fn opening(&self) -> Opening {
+        Opening {
+            close: self.stop.child_token(),
+            tasks: TaskTracker::new(),
+        }
+    }
+
     /// Binds and serves until `open` ends; says where.
-    fn listen(self: &Arc<Self>, role: Role, address: SocketAddr, open: CancellationToken) -> SocketAddr {
+    fn listen(self: &Arc<Self>, role: Role, address: SocketAddr, open: Opening) -> SocketAddr {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.set_reuseaddr(true).expect("an option that exists");
         socket.bind(address).expect("the port is ours");
         let listener = socket.listen(1024).expect("a bound socket listens");
         let bound = listener.local_addr().expect("a bound socket has an address");
         let shared = Arc::clone(self);
-        self.tasks
-            .spawn(async move { shared.accept(role, listener, open).await });
+        let tasks = open.tasks.clone();
+        tasks.spawn(async move { shared.accept(role, listener, open).await });
         bound
     }
 
-    async fn accept(self: Arc<Self>, role: Role, listener: TcpListener, open: CancellationToken) {
+    async fn accept(self: Arc<Self>, role: Role, listener: TcpListener, open: Opening) {
         loop {
             let stream = tokio::select! {
-                () = open.cancelled() => return,
+                () = open.close.cancelled() => return,
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => stream,
                     Err(_) => continue,
                 },
             };
             let shared = Arc::clone(&self);
-            let open = open.clone();
-            self.tasks.spawn(async move {
+            let close = open.close.clone();
+            open.tasks.spawn(async move {
                 tokio::select! {
-                    () = open.cancelled() => {}
+                    () = close.cancelled() => {}
                     () = shared.serve(role, stream) => {}
                 }
             });

@@ -62,7 +62,7 @@ async fn what_is_written_is_distributions_layout_and_nothing_else() {
     upstream.push_tagged("library/app", "1", &image);
     let larder = Larder::start(&upstream).await;
     pull(&larder, "library/app", "1", &image).await;
-    larder.until_stored(&image.manifest.digest).await;
+    larder.until_idle().await;
     let expected = tempfile::tempdir().unwrap();
     write_like_distribution(expected.path(), "library/app", "1", &image);
     let by_hand = Builder::new(&upstream.url()).root(expected.path()).start().await;
@@ -91,7 +91,7 @@ async fn what_is_written_is_distributions_layout_and_nothing_else() {
 #[tokio::test]
 async fn a_volume_of_distribution_is_served_at_once_with_upstream_down() {
     let upstream = TestUpstream::start().await;
-    upstream.refuse();
+    upstream.refuse().await;
     let volume = tempfile::tempdir().unwrap();
     let images = [
         Image::small(2),
@@ -222,7 +222,7 @@ async fn an_index_that_is_lost_or_rubbish_loses_nothing() {
         .get(&manifest_path("app", "multi"))
         .await
         .is_whole(&multi.bytes);
-    upstream.refuse();
+    upstream.refuse().await;
     for is_removed in [true, false] {
         let root = larder.root();
         let builder = larder.stop().await;
@@ -270,7 +270,7 @@ async fn unchanged_links_are_not_rewritten() {
     upstream.push_tagged("app", "1", &image);
     let larder = Larder::start(&upstream).await;
     pull(&larder, "app", "1", &image).await;
-    larder.until_stored(&image.manifest.digest).await;
+    larder.until_idle().await;
     let times = || -> Vec<_> {
         let links = links_below(&larder.root().join("docker"));
         links

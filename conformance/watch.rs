@@ -40,6 +40,7 @@ async fn counters_count_what_really_moved() {
     for _ in 0..3 {
         larder.get(&manifest).await.is_whole(&image.manifest.bytes);
         larder.get(&blob).await.is_whole(&layer.bytes());
+        larder.until_idle().await;
     }
     larder.range(&blob, "bytes=0-99").await;
     let scrape = async |name: &str, kind: &str| {
@@ -111,7 +112,7 @@ async fn larders_own_metrics_begin_with_registry_proxy() {
 #[tokio::test]
 async fn health_live_and_ready_are_200_with_upstream_down() {
     let upstream = TestUpstream::start().await;
-    upstream.refuse();
+    upstream.refuse().await;
     let larder = Larder::start(&upstream).await;
     let health = larder.admin("/debug/health").await;
     assert_eq!((health.status, health.text().trim()), (200, "{}"));

@@ -36,7 +36,7 @@ async fn wrong_bytes_end_short_are_not_stored_and_the_next_try_is_right() {
             .await;
         upstream.heal();
         larder.get(&path).await.is_whole(&blob.bytes());
-        assert!(larder.data_path(&blob.digest).exists());
+        larder.until_stored(&blob.digest).await;
     }
 }
 
@@ -174,5 +174,6 @@ async fn identity_is_asked_for_and_a_compressed_body_is_never_taken_for_the_blob
         answer.status,
         answer.body.len()
     );
+    larder.until_idle().await;
     assert_eq!(larder.data_path(&stubborn.digest).exists(), is_right);
 }

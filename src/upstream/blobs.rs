@@ -99,7 +99,7 @@ impl Upstream {
     /// Opens a blob, or a part of it.
     ///
     /// # Errors
-    /// [`Error::RangeRefused`] when a range is answered by 400 or 416; [`Error::Invalid`] when another part is given than
+    /// [`Error::RangeRefused`] when a range is answered by 400, 416 or 501; [`Error::Invalid`] when another part is given than
     /// was asked for; [`Error::NotFound`], [`Error::Denied`] and so on.
     pub async fn get_blob(
         &self,
@@ -137,7 +137,9 @@ impl Upstream {
         retrying(OPENING_REPEATS, self.transport.header_timeout, || async {
             match self.ask(&question).await? {
                 Reply::Given(response) => self.blob_response(response, wanted),
-                Reply::Refused(refusal) if wanted != Wanted::Whole && matches!(refusal.status, 400 | 416) => {
+                Reply::Refused(refusal)
+                    if wanted != Wanted::Whole && matches!(refusal.status, 400 | 416 | 501) =>
+                {
                     Err(Error::RangeRefused {
                         status: refusal.status,
                     })
@@ -199,7 +201,7 @@ impl Upstream {
             .await?
         {
             Reply::Given(response) => response,
-            Reply::Refused(refusal) if matches!(refusal.status, 400 | 416) => {
+            Reply::Refused(refusal) if matches!(refusal.status, 400 | 416 | 501) => {
                 // An empty blob has no first byte, and says so.
                 if let Some(ContentRange {
                     span: None,
