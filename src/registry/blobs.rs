@@ -8,7 +8,7 @@ use super::parts::{Core, Found};
 use super::ranged::FIRST_BYTES;
 use super::reader::{Blob, Source};
 use super::repositories::Repository;
-use super::source::{Body, Origin};
+use super::source::{Body, Origin, Skip};
 use super::{Answer, Error, How, Registry};
 use crate::flight::Joined;
 use crate::oci::Digest;
@@ -184,17 +184,12 @@ impl Registry {
     }
 
     fn stored(&self, repository: &Repository, stored: StoredBlob, digest: &Digest) -> Blob {
-        let answer = Answer {
-            value: (),
-            how: How::Hit,
-            age: None,
-        };
         let size_bytes = Some(stored.size_bytes);
         let origin = self.core.origin(repository, digest);
         Blob::new(
             Arc::clone(&self.core),
             origin,
-            answer,
+            How::Hit,
             size_bytes,
             Source::Stored(stored),
         )
@@ -210,32 +205,27 @@ impl Registry {
         wants: &Wants,
     ) -> Result<Option<Blob>, Error> {
         let origin = self.core.origin(repository, digest);
-        let beside = match far_range(wants, &fill.now()) {
-            Some(range) => open_beside(&origin, range).await,
-            None => None,
-        };
-        let answer = |how| Answer {
-            value: (),
-            how,
-            age: None,
-        };
-        if let Some(beside) = beside {
-            let total_bytes = beside.total_bytes();
-            let blob = Blob::new(
-                Arc::clone(&self.core),
-                origin,
-                answer(How::Partial),
-                total_bytes,
-                Source::Filling(fill),
-            );
-            return Ok(Some(blob.with_beside(beside)));
+        let now = fill.now();
+        if let Some(range) = far_range(wants, &now)
+            && let Some(body) = open_beside(&origin, range).await
+        {
+            let total_bytes = body.total_bytes();
+            let source = Source::Filling(fill);
+            let blob = Blob::new(Arc::clone(&self.core), origin, How::Partial, total_bytes, source);
+            return Ok(Some(blob.with_beside(body)));
         }
+        let is_here_already = is_collapsed && matches!(now.end, Some(End::Verified));
         let progress = headers(&fill).await;
-        let how = How::Miss {
-            is_collapsed,
-            is_stored: !matches!(progress.end, Some(End::Storage)),
+        let how = if is_here_already {
+            How::Hit
+        } else {
+            let is_stored = !matches!(progress.end, Some(End::Storage));
+            How::Miss {
+                is_collapsed,
+                is_stored,
+            }
         };
-        match &progress.end {
+        let (total_bytes, source) = match &progress.end {
             Some(End::Lost) => return Ok(None),
             Some(End::Upstream(error)) if progress.readable_bytes == 0 => {
                 return Err(blob_error(error, digest));
@@ -243,29 +233,26 @@ impl Registry {
             Some(End::Wrong) if progress.readable_bytes == 0 => {
                 return Err(Error::BadUpstream(format!("its bytes do not match `{digest}`")));
             }
-            Some(End::Storage) if progress.file.is_none() => {
-                let body = Body::open(origin.clone(), 0, None, super::source::Skip::Allowed).await;
-                let body = body.map_err(|e| blob_error(&e, digest))?;
-                let total_bytes = body.total_bytes().or_else(|| self.core.declared_size(digest));
-                let source = Source::past_the_volume(body);
-                return Ok(Some(Blob::new(
-                    Arc::clone(&self.core),
-                    origin,
-                    answer(how),
-                    total_bytes,
-                    source,
-                )));
-            }
-            _ => {}
-        }
-        let total_bytes = progress.total_bytes;
+            Some(End::Storage) if progress.file.is_none() => self.past_the_volume(&origin).await?,
+            _ => (progress.total_bytes, Source::Filling(fill)),
+        };
         Ok(Some(Blob::new(
             Arc::clone(&self.core),
             origin,
-            answer(how),
+            how,
             total_bytes,
-            Source::Filling(fill),
+            source,
         )))
+    }
+
+    /// Upstream's body for one client, where the volume took nothing of it.
+    async fn past_the_volume(&self, origin: &Origin) -> Result<(Option<u64>, Source), Error> {
+        let body = Body::open(origin.clone(), 0, None, Skip::Allowed).await;
+        let body = body.map_err(|e| blob_error(&e, &origin.digest))?;
+        let total_bytes = body
+            .total_bytes()
+            .or_else(|| self.core.declared_size(&origin.digest));
+        Ok((total_bytes, Source::past_the_volume(body)))
     }
 }
 
@@ -297,14 +284,13 @@ fn far_range(wants: &Wants, progress: &Progress) -> Option<RangeSpec> {
 
 /// Asks upstream for a range of its own; `None` where that fails, and the fill has to serve it.
 async fn open_beside(origin: &Origin, range: RangeSpec) -> Option<Body> {
-    use super::source::Skip::Refused;
     let first = |from: u64| Some(from.saturating_add(FIRST_BYTES));
     let opened = match range {
         RangeSpec::FromTo(from, to) => {
             let end = to.checked_add(1).min(first(from));
-            Body::open(origin.clone(), from, end, Refused).await
+            Body::open(origin.clone(), from, end, Skip::Refused).await
         }
-        RangeSpec::From(from) => Body::open(origin.clone(), from, first(from), Refused).await,
+        RangeSpec::From(from) => Body::open(origin.clone(), from, first(from), Skip::Refused).await,
         RangeSpec::Suffix(length) => Body::open_suffix(origin.clone(), length).await,
     };
     opened.ok()?.clamped()

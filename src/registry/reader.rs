@@ -10,7 +10,7 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use parking_lot::Mutex;
 
-use super::answer::{Answer, Content, ContentError, Piece};
+use super::answer::{Answer, Content, ContentError, How, Piece};
 use super::blobs::NEAR_BYTES;
 use super::fill::{End, Fill};
 use super::parts::Core;
@@ -54,14 +54,18 @@ impl Blob {
     pub(super) fn new(
         core: Arc<Core>,
         origin: Origin,
-        answer: Answer<()>,
+        how: How,
         size_bytes: Option<u64>,
         source: Source,
     ) -> Self {
         Self {
             core,
             origin,
-            answer,
+            answer: Answer {
+                value: (),
+                how,
+                age: None,
+            },
             size_bytes,
             source,
             beside: Mutex::new(None),
