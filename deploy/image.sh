@@ -27,16 +27,20 @@ install -m 644 config/container.yml "$root/etc/distribution/config.yml"
 echo 'larder:x:65532:65532:larder:/var/lib/registry:/sbin/nologin' >"$root/etc/passwd"
 echo 'larder:x:65532:' >"$root/etc/group"
 chmod 1777 "$root/tmp"
-# A volume takes its owner from the folder it is mounted on, when it is new.
-chown 65532:65532 "$root/var/lib/registry" 2>/dev/null || chmod 1777 "$root/var/lib/registry"
 if command -v ldd >/dev/null && ldd "$root/usr/local/bin/larder" 2>&1 | grep -q '=>'; then
     echo "error: the binary is not static" >&2
     exit 1
 fi
+
+# As an archive, because only that keeps owners: a new volume takes its owner from the folder it is mounted on.
+pack() { tar -C "$root" --sort=name --mtime=@0 --numeric-owner -f "$context/root.tar" "$@"; }
+pack --create --owner=0 --group=0 --exclude=./var/lib/registry .
+pack --append --owner=65532 --group=65532 ./var/lib/registry
+rm -rf "$root"
 cp Dockerfile "$context/"
 
 case $(basename "$builder") in
     buildah) buildah bud --isolation chroot --timestamp 0 --tag "$tag" "$context" ;;
     docker) docker build --tag "$tag" "$context" ;;
 esac
-echo "built $tag ($(du -h --apparent-size "$root/usr/local/bin/larder" | cut -f1) of binary)"
+echo "built $tag"
