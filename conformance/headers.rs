@@ -178,6 +178,8 @@ async fn if_none_match_is_304_only_for_what_exists() {
         for value in [etag.clone(), format!("\"x\", W/{etag}"), "*".to_owned()] {
             let same = larder.ask("GET", &path, &[("If-None-Match", &value)]).await;
             assert_eq!((same.status, same.body.len()), (304, 0), "{path} {value}");
+            assert_eq!(same.header("accept-ranges"), None, "{path} {value}");
+            assert!(same.header("etag").is_some(), "{path} {value}");
         }
         assert_eq!(
             larder
@@ -288,6 +290,13 @@ async fn the_root_and_the_version_check_answer_without_upstream() {
     }
     assert_eq!(larder.get("/v2/").await.text().trim(), "{}");
     assert_eq!(larder.get("/").await.status, 200);
+    let elsewhere = larder.get("/v1/").await;
+    assert_eq!(elsewhere.status, 404);
+    assert_eq!(
+        elsewhere.header("docker-distribution-api-version"),
+        Some("registry/2.0")
+    );
+    assert_eq!(elsewhere.header("x-content-type-options"), Some("nosniff"));
     let short = larder.get("/v2").await;
     assert!(
         short.status == 200 || short.header("location") == Some("/v2/"),

@@ -162,10 +162,21 @@ impl Edge {
         }
     }
 
-    /// Adds what every answer under `/v2` carries.
-    fn add_common_headers(&self, headers: &mut HeaderMap) {
+    /// Adds what every answer carries that speaks for the registry: all but the root's, as distribution does. What is
+    /// configured is for answers under `/v2`.
+    fn add_common_headers(&self, route: &Route, headers: &mut HeaderMap) {
+        if *route == Route::Root {
+            return;
+        }
         headers.insert(DOCKER_API_VERSION, HeaderValue::from_static("registry/2.0"));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if route.is_under_v2() {
+            self.add_configured_headers(headers);
+        }
+    }
+
+    /// Sets the configured headers; one that is named twice is sent twice.
+    fn add_configured_headers(&self, headers: &mut HeaderMap) {
         let mut replaced: Vec<&HeaderName> = Vec::new();
         for (name, value) in &self.settings.headers {
             if replaced.contains(&name) {
@@ -211,9 +222,7 @@ async fn serve(State(edge): State<Arc<Edge>>, request: Request<Body>) -> Respons
         Ok(response) => response,
         Err(failure) => failure.into_response(),
     };
-    if asked.route.is_under_v2() {
-        edge.add_common_headers(response.headers_mut());
-    }
+    edge.add_common_headers(&asked.route, response.headers_mut());
     if asked.is_write() && response.status() == StatusCode::METHOD_NOT_ALLOWED && asked.must_close() {
         response
             .headers_mut()

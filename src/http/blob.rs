@@ -72,7 +72,9 @@ fn without_body(digest: &Digest, answer: &Answer<u64>, is_not_modified: bool) ->
     let mut headers = blob_headers(digest, answer);
     let mut response = Response::new(Body::empty());
     if is_not_modified {
-        headers.remove(CONTENT_TYPE);
+        for name in [CONTENT_TYPE, ACCEPT_RANGES] {
+            headers.remove(name);
+        }
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     } else {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(answer.value));

@@ -13,13 +13,17 @@ use super::{Asked, Edge};
 use crate::oci::{ErrorCode, media_type};
 use crate::registry::{Page, PageRequest, Repository};
 
-/// Answers `/v2/<name>/tags/list`.
+/// How many repositories a page of the catalog has where the client names no number, as in distribution.
+const DEFAULT_CATALOG_PAGE: u64 = 100;
+
+/// Answers `/v2/<name>/tags/list`. A page larger than allowed is cut, and the next one linked (distribution#4844).
 pub(super) async fn tags(edge: &Edge, asked: &Asked, repository: &Repository) -> Result<Response, Failure> {
     let name = repository.name().as_str();
     let body = |entries: &[String]| json!({ "name": name, "tags": entries });
-    let Some(request) = page_request(asked, edge.settings.max_tags)? else {
+    let Some(mut request) = page_request(asked)? else {
         return Ok(json_response("application/json", &body(&[])));
     };
+    request.limit = request.limit.map(|n| n.min(edge.settings.max_tags));
     let answer = edge.registry.tags(repository, &request).await?;
     let mut response = json_response("application/json", &body(&answer.value.entries));
     add_provenance(response.headers_mut(), &answer);
@@ -30,9 +34,10 @@ pub(super) async fn tags(edge: &Edge, asked: &Asked, repository: &Repository) ->
 /// Answers `/v2/_catalog`, from what is here.
 pub(super) async fn catalog(edge: &Edge, asked: &Asked) -> Result<Response, Failure> {
     let body = |entries: &[String]| json!({ "repositories": entries });
-    let Some(request) = page_request(asked, edge.settings.max_catalog_entries)? else {
+    let Some(mut request) = page_request(asked)? else {
         return Ok(json_response("application/json", &body(&[])));
     };
+    request.limit = Some(catalog_limit(request.limit, edge.settings.max_catalog_entries)?);
     let page = edge.registry.catalog(&request).await?;
     let mut response = json_response("application/json", &body(&page.entries));
     add_link(&mut response, asked, &request, &page);
@@ -63,24 +68,39 @@ pub(super) async fn referrers(
     Ok(response)
 }
 
-/// Reads `n` and `last`; `None` when nothing is asked for (`n=0`). A page larger than `max` is cut to that.
-fn page_request(asked: &Asked, max: u64) -> Result<Option<PageRequest>, Failure> {
+/// Reads `n` and `last`; `None` when nothing is asked for (`n=0`).
+fn page_request(asked: &Asked) -> Result<Option<PageRequest>, Failure> {
     let limit = match asked.query.n.as_deref() {
         None => None,
         Some(text) if !text.bytes().all(|b| b.is_ascii_digit()) => {
             let message = "the number of results must be a number that is not negative";
-            return Err(Failure::bad_request(ErrorCode::PaginationNumberInvalid, message)
-                .with_detail(json!({ "n": text })));
+            return Err(bad_page_size(message, &json!(text)));
         }
         Some(text) => match text.parse::<u64>().unwrap_or(u64::MAX) {
             0 => return Ok(None),
-            n => Some(n.min(max)),
+            n => Some(n),
         },
     };
     Ok(Some(PageRequest {
         limit,
         after: asked.query.last.clone(),
     }))
+}
+
+/// How many repositories a page has. More than `max` is refused, as in distribution.
+fn catalog_limit(asked: Option<u64>, max: u64) -> Result<u64, Failure> {
+    match asked {
+        None => Ok(DEFAULT_CATALOG_PAGE.min(max)),
+        Some(n) if n > max => {
+            let message = format!("the number of results must be at most {max}");
+            Err(bad_page_size(message, &json!(n)))
+        }
+        Some(n) => Ok(n),
+    }
+}
+
+fn bad_page_size(message: impl Into<String>, asked: &Value) -> Failure {
+    Failure::bad_request(ErrorCode::PaginationNumberInvalid, message).with_detail(json!({ "n": asked }))
 }
 
 /// Says where the next page is, by a path that keeps what the client addressed (RFC 5988).
@@ -123,13 +143,12 @@ mod tests {
     }
 
     #[test]
-    fn page_sizes_are_read_strictly_and_clamped() {
-        let limit = |query: &str| page_request(&asked(&format!("/v2/a/tags/list?{query}")), 100);
+    fn page_sizes_are_read_strictly() {
+        let limit = |query: &str| page_request(&asked(&format!("/v2/a/tags/list?{query}")));
         assert_eq!(limit("n=7").unwrap().unwrap().limit, Some(7));
-        assert_eq!(limit("n=10000").unwrap().unwrap().limit, Some(100));
         assert_eq!(
             limit("n=99999999999999999999999").unwrap().unwrap().limit,
-            Some(100)
+            Some(u64::MAX)
         );
         assert_eq!(limit("").unwrap().unwrap().limit, None);
         assert_eq!(limit("last=b").unwrap().unwrap().after.as_deref(), Some("b"));
@@ -140,9 +159,20 @@ mod tests {
     }
 
     #[test]
+    fn a_page_of_the_catalog_has_a_hundred_entries_unless_asked_otherwise_and_never_too_many() {
+        assert_eq!(catalog_limit(None, 1000).unwrap(), 100);
+        assert_eq!(catalog_limit(None, 20).unwrap(), 20);
+        assert_eq!(catalog_limit(Some(1000), 1000).unwrap(), 1000);
+        assert_eq!(
+            catalog_limit(Some(1001), 1000).unwrap_err().status().as_u16(),
+            400
+        );
+    }
+
+    #[test]
     fn links_keep_the_path_and_the_namespace() {
         let asked = asked("/v2/a%2db/tags/list?n=2&last=a&ns=docker.io");
-        let request = page_request(&asked, 100).unwrap().unwrap();
+        let request = page_request(&asked).unwrap().unwrap();
         let page = Page {
             entries: vec!["b".into(), "c+1".into()],
             next_after: Some("c+1".into()),
@@ -158,7 +188,7 @@ mod tests {
     #[test]
     fn the_last_page_has_no_link() {
         let asked = asked("/v2/a/tags/list?n=2");
-        let request = page_request(&asked, 100).unwrap().unwrap();
+        let request = page_request(&asked).unwrap().unwrap();
         let page = Page {
             entries: vec![],
             next_after: None,

@@ -123,10 +123,10 @@ impl Multipart {
     pub fn head(&self, index: usize, range: &Range<u64>) -> String {
         let line_break = if index == 0 { "" } else { "\r\n" };
         format!(
-            "{line_break}--{}\r\nContent-Type: {}\r\nContent-Range: {}\r\n\r\n",
+            "{line_break}--{}\r\nContent-Range: {}\r\nContent-Type: {}\r\n\r\n",
             self.boundary,
-            self.media_type,
-            content_range(range, self.size_bytes)
+            content_range(range, self.size_bytes),
+            self.media_type
         )
     }
 
