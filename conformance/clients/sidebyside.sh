@@ -89,9 +89,15 @@ record_all_phases() {
     record online "$1"
     stop upstream
     record gone "$1"
-    # 429 comes last: a polite cache leaves upstream alone for a while after it.
-    for status in 401 403 503 404 429; do
+    # The last two may change what a cache does next: it forgets a tag that upstream says is gone, and leaves upstream
+    # alone for a while after a 429, unless it begins anew.
+    for status in 401 403 503 429 404; do
         start_broken_upstream "$status"
+        if [[ $status == 404 ]]; then
+            stop cache
+            launch "$1" "$work/volume"
+            is_healthy
+        fi
         record "$status" "$1"
         stop upstream
     done
