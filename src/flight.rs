@@ -91,6 +91,14 @@ impl<K: Eq + Hash + Clone, V: Clone> Flights<K, V> {
         }
     }
 
+    /// To wait until a slot that is held is free; `None` when it is free, or taken by work that can be joined.
+    pub fn released(&self, key: &K) -> Option<Released> {
+        match self.slots.lock().get(key) {
+            Some(Occupant::Held(receiver)) => Some(Released(receiver.clone())),
+            _ => None,
+        }
+    }
+
     /// The number of keys taken.
     pub fn len(&self) -> usize {
         self.slots.lock().len()

@@ -30,17 +30,18 @@ use tokio_util::task::TaskTracker;
 pub use answer::{Answer, Content, ContentError, How, ManifestContent, Page, PageRequest, Piece, Referrers};
 pub use blobs::{RangeSpec, Wants};
 pub use error::Error;
+pub use fill::Fill;
 pub use parts::Settings;
 pub use reader::Blob;
 pub use repositories::{Entry, Repositories, Repository};
 
 use crate::clock::Clock;
-use crate::flight::Coalesce;
+use crate::flight::{Coalesce, Flights};
 use crate::meta::Index;
 use crate::metrics::Metrics;
-use crate::oci::Reference;
-use crate::store::Store;
+use crate::oci::{Digest, Reference};
 use crate::store::layout::Directory;
+use crate::store::{Capacity, Store};
 
 /// What the service is composed of.
 #[derive(Debug)]
@@ -53,6 +54,8 @@ pub struct Parts {
     pub store: Store,
     /// The index over it.
     pub index: Index,
+    /// The bound on it.
+    pub capacity: Capacity,
     /// Where to count.
     pub metrics: Arc<Metrics>,
     /// Wall time.
@@ -83,6 +86,17 @@ impl Registry {
     /// [`Error::NameInvalid`] for a path that is no name, [`Error::NameUnknown`] for an upstream that is not configured.
     pub fn locate(&self, path: &str, namespace: Option<&str>) -> Result<Repository, Error> {
         self.core.repositories.locate(path, namespace)
+    }
+
+    /// The fills under way; whoever deletes bytes holds their slot.
+    pub fn flights(&self) -> Flights<Digest, Arc<Fill>> {
+        self.core.flights.clone()
+    }
+
+    /// What to call when a repository has lost a digest: memory does not go on answering for it.
+    pub fn forgetter(&self) -> impl Fn(&Directory, &Digest) + Send + Sync + use<> {
+        let manifests = self.core.manifests.clone();
+        move |directory, digest| manifests.invalidate(&(directory.clone(), digest.clone()))
     }
 
     /// The number of fills under way.

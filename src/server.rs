@@ -19,21 +19,20 @@ use tokio_util::task::TaskTracker;
 pub use stop::Stop;
 
 use crate::config::{Address, Config, Listen, Loaded};
+use crate::gc::Collector;
 use crate::http::admin::Admin;
 use crate::http::auth::{Htpasswd, HtpasswdError};
 use crate::http::health::Health;
 use crate::http::listener::{ListenError, Listener, Options};
 use crate::http::tls::{TlsAcceptor, TlsError};
-use crate::meta::{self, Index};
-use crate::registry::Registry;
-use crate::store::{self, Store, blocking};
+use crate::meta;
+use crate::registry::{Fill, Registry};
+use crate::store::{self, Capacity, Store, blocking};
 use crate::telemetry;
 use crate::upstream;
 
 /// The name of the storage check, distribution's own.
 const STORAGE_CHECK: &str = "storagedriver_filesystem";
-/// How often uses are written to the index.
-const TOUCH_INTERVAL: Duration = Duration::from_secs(1);
 /// For how long the last requests to the admin listener are waited for.
 const ADMIN_DRAIN: Duration = Duration::from_secs(1);
 
@@ -82,7 +81,7 @@ pub struct Running {
     admin_addr: Option<SocketAddr>,
     drain_timeout: Duration,
     health: Health,
-    index: Index,
+    collector: Collector<Arc<Fill>>,
     /// Told to stop first: the registry's listener and whatever begins work.
     stop: CancellationToken,
     /// Told to stop last: what the others need or are watched by.
@@ -133,15 +132,17 @@ pub async fn start(config: &Config) -> Result<Running, Error> {
         admin.as_ref().and_then(Listener::local_addr),
     );
 
-    let index = shared.open_index(config).await?;
+    let (index, opened) = shared.open_index(config).await?;
+    let capacity = Capacity::new(shared.store.clone(), index.clone(), config.larder.max_size);
     let fills = TaskTracker::new();
-    let registry = Arc::new(shared.registry(config, index.clone(), fills.clone())?);
+    let registry = Arc::new(shared.registry(config, index.clone(), capacity.clone(), fills.clone())?);
+    let collector = shared.collector(config, &registry, index, capacity)?;
     let running = Running {
         registry_addr,
         admin_addr,
         drain_timeout: config.http.drain_timeout,
         health: Health::default(),
-        index,
+        collector,
         stop: CancellationToken::new(),
         stop_last: CancellationToken::new(),
         listeners: TaskTracker::new(),
@@ -153,6 +154,9 @@ pub async fn start(config: &Config) -> Result<Running, Error> {
         running.serve_admin(config, admin, &shared);
     }
     running.help(config, &shared.store);
+    running
+        .collector
+        .start(opened, &running.helpers, &running.stop_last);
     running.health.set_ready(true);
     tracing::info!(upstreams = ?parts::upstream_names(config), took = ?began.elapsed(), "larder {} serves", env!("CARGO_PKG_VERSION"));
     Ok(running)
@@ -222,8 +226,8 @@ impl Running {
         self.stop_last.cancel();
         self.helpers.close();
         self.helpers.wait().await;
-        if let Err(error) = self.index.close().await {
-            tracing::warn!(%error, "cannot flush the index; it will be mended at the next start");
+        if let Err(error) = self.collector.stop().await {
+            tracing::warn!(%error, "cannot end in order; the index will be mended at the next start");
         }
     }
 
@@ -264,9 +268,6 @@ impl Running {
 
     /// Starts what goes on beside requests.
     fn help(&self, config: &Config, store: &Store) {
-        let (index, stop) = (self.index.clone(), self.stop_last.clone());
-        self.helpers
-            .spawn(async move { flush_touches(index, stop).await });
         if config.health.is_storage_check_enabled {
             let (health, stop, store) = (self.health.clone(), self.stop_last.clone(), store.clone());
             let (interval, threshold) = (config.health.interval, config.health.threshold);
@@ -279,16 +280,6 @@ impl Running {
                     .watch(STORAGE_CHECK, interval, threshold, stop, probe)
                     .await;
             });
-        }
-    }
-}
-
-async fn flush_touches(index: Index, stop: CancellationToken) {
-    let mut ticks = tokio::time::interval(TOUCH_INTERVAL);
-    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
-        let index = index.clone();
-        if let Err(error) = blocking(move || index.flush_touches()).await {
-            tracing::warn!(%error, "cannot note what was used");
         }
     }
 }

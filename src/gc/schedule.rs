@@ -27,19 +27,6 @@ const QUARANTINE_MS: u64 = 24 * 60 * 60 * 1000;
 const DOUBTFUL_MS: u64 = 5 * 60 * 1000;
 
 impl<V: Clone + Send + Sync + 'static> Collector<V> {
-    /// Removes what an earlier process left in the spool. Before the first fill; blocking.
-    pub fn prepare(&self) {
-        let left = self.store().sweep_spool();
-        self.metrics().swept(left.files);
-        if left.files > 0 {
-            tracing::info!(
-                files = left.files,
-                bytes = left.bytes,
-                "removed unfinished content of an earlier run"
-            );
-        }
-    }
-
     /// Starts the collector's tasks on `tracker`; they end soon after `token` is cancelled.
     pub fn start(&self, opened: Opened, tracker: &TaskTracker, token: &CancellationToken) {
         let (collector, ending) = (self.clone(), token.clone());

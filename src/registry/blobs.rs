@@ -153,6 +153,8 @@ impl Registry {
                     return Err(Error::BlobUnknown(digest.to_string()));
                 }
                 self.authorise(repository, digest).await?;
+                // Not waited for: whoever leads a fill of this digest asks here with the slot taken.
+                let _slot = self.core.flights.hold(digest);
                 self.core.link_blob(directory, digest, &stored).await;
                 Ok(Some(stored))
             }

@@ -17,7 +17,7 @@ use crate::flight::Slot;
 use crate::metrics::FillResult;
 use crate::oci::Digest;
 use crate::store::layout::Directory;
-use crate::store::{self, Spool, blocking};
+use crate::store::{self, Reservation, Spool, blocking};
 use crate::upstream;
 
 /// How much of a body is held back until its digest is right, in bytes. Bodies up to this size are verified whole.
@@ -25,7 +25,7 @@ pub(super) const TAIL_BYTES: u64 = 64 * 1024;
 
 /// A fill as its readers see it.
 #[derive(Debug)]
-pub(super) struct Fill {
+pub struct Fill {
     progress: watch::Receiver<Progress>,
     /// The repositories to link when the bytes are committed; `None` once that is done.
     directories: Mutex<Option<Vec<Directory>>>,
@@ -123,7 +123,8 @@ pub(super) async fn lead(
     core.metrics.fills_in_flight.inc();
     let under_way = Guard(Arc::clone(&core));
     let end = match transfer(&core, &origin, &sender).await {
-        Ok(spool) => keep(&core, &origin, &fill, &sender, spool).await,
+        // The room stays reserved until the bytes are counted as used.
+        Ok((spool, _room)) => keep(&core, &origin, &fill, &sender, spool).await,
         Err(end) => end,
     };
     let result = match &end {
@@ -152,8 +153,17 @@ fn report(origin: &Origin, end: &End) {
 }
 
 /// Moves upstream's body into a spool file, telling the readers.
-async fn transfer(core: &Arc<Core>, origin: &Origin, sender: &watch::Sender<Progress>) -> Result<Spool, End> {
-    // The file comes first: where there is no room for it, upstream is asked by each reader and not here.
+async fn transfer(
+    core: &Arc<Core>,
+    origin: &Origin,
+    sender: &watch::Sender<Progress>,
+) -> Result<(Spool, Reservation), End> {
+    // Room and file come first: where there is none, upstream is asked by each reader and not here.
+    let declared_bytes = core.declared_size(&origin.digest);
+    let mut room = core
+        .capacity
+        .reserve(declared_bytes.unwrap_or(0))
+        .ok_or(End::Storage)?;
     let (store, digest) = (core.store.clone(), origin.digest.clone());
     let spool = blocking(move || store.spool(&digest))
         .await
@@ -161,7 +171,10 @@ async fn transfer(core: &Arc<Core>, origin: &Origin, sender: &watch::Sender<Prog
     let mut body = Body::open(origin.clone(), 0, None, Skip::Allowed)
         .await
         .map_err(End::Upstream)?;
-    let total_bytes = body.total_bytes().or_else(|| core.declared_size(&origin.digest));
+    let total_bytes = body.total_bytes().or(declared_bytes);
+    if total_bytes.is_some_and(|total| !room.grow_to(total)) {
+        return Err(End::Storage);
+    }
     sender.send_modify(|progress| {
         progress.file = Some(Arc::clone(spool.file()));
         progress.total_bytes = total_bytes;
@@ -170,7 +183,7 @@ async fn transfer(core: &Arc<Core>, origin: &Origin, sender: &watch::Sender<Prog
     loop {
         let batch = body.next_batch().await.map_err(End::Upstream)?;
         if batch.is_empty() {
-            return Ok(spool);
+            return Ok((spool, room));
         }
         let (returned, written) = append(spool, batch).await;
         spool = returned;
@@ -178,6 +191,9 @@ async fn transfer(core: &Arc<Core>, origin: &Origin, sender: &watch::Sender<Prog
         let written_bytes = spool.written_bytes();
         if total_bytes.is_some_and(|total| written_bytes > total) {
             return Err(End::Wrong);
+        }
+        if !room.grow_to(written_bytes) {
+            return Err(End::Storage);
         }
         let readable_bytes = total_bytes
             .unwrap_or(written_bytes)

@@ -239,6 +239,7 @@ impl Core {
             return None;
         }
         let canonical = blob.canonical.clone();
+        let _slot = self.guard(&canonical).await;
         let content = self.load_manifest(digest, blob).await?;
         let facts = Manifest::parse(&content.bytes, Some(&content.media_type)).ok()?;
         self.link_manifest(repository.directory(), &content, &facts, &canonical)

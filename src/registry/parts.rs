@@ -15,12 +15,12 @@ use super::fill::Fill;
 use super::repositories::{Repositories, Repository};
 use super::source::Origin;
 use crate::clock::Clock;
-use crate::flight::{Coalesce, Flights};
+use crate::flight::{Coalesce, Flights, Slot};
 use crate::meta::{self, Index};
 use crate::metrics::Metrics;
 use crate::oci::{Algorithm, Digest, Manifest, Reference};
 use crate::store::layout::Directory;
-use crate::store::{self, Link, Store, StoredBlob, blocking};
+use crate::store::{self, Capacity, Link, Store, StoredBlob, blocking};
 
 /// Memory for manifests that are asked for again and again, in bytes.
 const MANIFEST_CACHE_BYTES: u64 = 4 * 1024 * 1024;
@@ -48,6 +48,7 @@ pub(super) struct Core {
     pub(super) repositories: Repositories,
     pub(super) store: Store,
     pub(super) index: Index,
+    pub(super) capacity: Capacity,
     pub(super) metrics: Arc<Metrics>,
     pub(super) clock: Clock,
     pub(super) tracker: TaskTracker,
@@ -88,6 +89,7 @@ impl Core {
             repositories: parts.repositories,
             store: parts.store,
             index: parts.index,
+            capacity: parts.capacity,
             metrics: parts.metrics,
             clock: parts.clock,
             tracker: parts.tracker,
@@ -108,6 +110,9 @@ impl Core {
     pub(super) fn storage_failed<T>(&self, error: &store::Error, instead: T) -> T {
         self.metrics.store_error(error.operation().as_str());
         tracing::warn!(%error, is_full = error.is_full(), "the volume failed, going on without it");
+        if error.is_full() {
+            self.capacity.nudge();
+        }
         instead
     }
 
@@ -193,7 +198,19 @@ impl Core {
         let recorded = self
             .index
             .record_blob(directory.as_str(), &blob.canonical, blob.size_bytes, now_ms);
+        let recorded = recorded.and_then(|()| self.index.record_alias(digest, &blob.canonical));
         recorded.unwrap_or_else(|e| Self::index_failed(&e, ()));
+    }
+
+    /// Takes the slot of a digest, so that the collector lets its bytes alone while they are linked; waits for a
+    /// deletion under way. `None` while a fill has it, which keeps the collector away as well.
+    pub(super) async fn guard(&self, digest: &Digest) -> Option<Slot<Digest, Arc<Fill>>> {
+        loop {
+            if let Some(slot) = self.flights.hold(digest) {
+                return Some(slot);
+            }
+            self.flights.released(digest)?.wait().await;
+        }
     }
 
     /// Stores a verified manifest and what it refers to; whether it is kept.
@@ -203,6 +220,7 @@ impl Core {
         content: &ManifestContent,
         facts: &Manifest,
     ) -> bool {
+        let _slot = self.guard(&content.digest).await;
         let (store, digest, bytes) = (self.store.clone(), content.digest.clone(), content.bytes.clone());
         let committed = blocking(move || {
             let mut spool = store.spool(&digest)?;
@@ -240,7 +258,8 @@ impl Core {
         let now_ms = self.clock.now_ms();
         let recorded = self
             .index
-            .record_manifest(directory.as_str(), canonical, size_bytes, facts, now_ms);
+            .record_manifest(directory.as_str(), canonical, size_bytes, facts, now_ms)
+            .and_then(|()| self.index.record_alias(&content.digest, canonical));
         recorded.unwrap_or_else(|e| Self::index_failed(&e, ()));
         true
     }

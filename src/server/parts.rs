@@ -10,13 +10,14 @@ use tracing::Level;
 use super::Error;
 use crate::clock::Clock;
 use crate::config::{Auth, Config, Credentials, Log, LogFormatter, LogLevel, UpstreamConfig};
+use crate::gc::{self, Collector, GcMetrics};
 use crate::http::auth::Htpasswd;
 use crate::http::route::PathRules;
 use crate::http::{self, Edge};
 use crate::meta::{self, Index, Opened};
 use crate::metrics::Metrics;
-use crate::registry::{Entry, Parts, Registry, Repositories, Settings};
-use crate::store::{Store, blocking, layout};
+use crate::registry::{Entry, Fill, Parts, Registry, Repositories, Settings};
+use crate::store::{Capacity, Store, blocking, layout};
 use crate::telemetry::{self, Form};
 use crate::upstream::{self, Observer, Upstream};
 
@@ -38,7 +39,7 @@ impl Shared {
         })
     }
 
-    pub(super) async fn open_index(&self, config: &Config) -> Result<Index, Error> {
+    pub(super) async fn open_index(&self, config: &Config) -> Result<(Index, Opened), Error> {
         let path = self.store.root().join(layout::INDEX);
         let cache_bytes = config.larder.index_cache_bytes;
         let (index, opened) = blocking(move || match Index::open(&path, cache_bytes) {
@@ -46,18 +47,45 @@ impl Shared {
             opened => opened,
         })
         .await?;
-        match opened {
+        match &opened {
             Opened::Existing { is_clean, .. } => tracing::debug!(is_clean, "index opened"),
             Opened::Fresh => tracing::info!("index begun"),
             Opened::Replaced(reason) => tracing::warn!(reason, "the index was unusable and is begun anew"),
         }
-        Ok(index)
+        Ok((index, opened))
+    }
+
+    /// What takes things off the volume again.
+    pub(super) fn collector(
+        &self,
+        config: &Config,
+        registry: &Registry,
+        index: Index,
+        capacity: Capacity,
+    ) -> Result<Collector<Arc<Fill>>, Error> {
+        let settings = gc::Settings::from_config(config);
+        if settings.ttl.is_some() && !config.storage.is_delete_enabled {
+            tracing::warn!(
+                "content expires although `storage.delete.enabled` is not set; `proxy.ttl: 0s` keeps it"
+            );
+        }
+        let parts = gc::Parts {
+            store: self.store.clone(),
+            index,
+            capacity,
+            flights: registry.flights(),
+            clock: self.clock.clone(),
+            metrics: GcMetrics::register(&self.metrics).map_err(Error::Metrics)?,
+            on_unlinked: Arc::new(registry.forgetter()),
+        };
+        Ok(Collector::new(parts, settings))
     }
 
     pub(super) fn registry(
         &self,
         config: &Config,
         index: Index,
+        capacity: Capacity,
         tracker: TaskTracker,
     ) -> Result<Registry, Error> {
         let larder = &config.larder;
@@ -72,6 +100,7 @@ impl Shared {
             repositories: self.repositories(config)?,
             store: self.store.clone(),
             index,
+            capacity,
             metrics: Arc::clone(&self.metrics),
             clock: self.clock.clone(),
             tracker,

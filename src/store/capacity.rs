@@ -13,6 +13,10 @@ use crate::meta::Index;
 /// The collector makes room down to this share of the limit, so that it does not run for each fill.
 const LOW_MARK_PERCENT: u64 = 95;
 
+/// This share of the volume stays free whoever filled the rest, up to [`MOST_FREE_BYTES`].
+const FREE_PERCENT: u64 = 2;
+const MOST_FREE_BYTES: u64 = 1024 * 1024 * 1024;
+
 /// The bound. Cheap to clone; clones share the reservations.
 #[derive(Debug, Clone)]
 pub struct Capacity {
@@ -55,15 +59,20 @@ impl Capacity {
     /// Where the bound would be passed, the collector is told to make room and the fill may go on: what is used exceeds
     /// the bound by no more than the fills under way.
     pub fn reserve(&self, size_bytes: u64) -> Option<Reservation> {
-        let reserved = self
-            .shared
-            .reserved_bytes
-            .fetch_add(size_bytes, Ordering::Relaxed)
-            + size_bytes;
         let reservation = Reservation {
             capacity: self.clone(),
             size_bytes,
         };
+        self.add(size_bytes, size_bytes).then_some(reservation)
+    }
+
+    /// Adds to what is reserved, for a fill of this size; whether it can be stored.
+    fn add(&self, more_bytes: u64, size_bytes: u64) -> bool {
+        let before = self
+            .shared
+            .reserved_bytes
+            .fetch_add(more_bytes, Ordering::Relaxed);
+        let reserved = before + more_bytes;
         let limit = self.limit_bytes();
         if self.used_bytes().saturating_add(reserved) > limit {
             self.nudge();
@@ -74,10 +83,10 @@ impl Capacity {
             .store
             .space()
             .map_or(u64::MAX, |space| space.free_bytes);
-        if size_bytes > free {
+        if more_bytes > free {
             self.nudge();
         }
-        (size_bytes <= limit && size_bytes <= free).then_some(reservation)
+        size_bytes <= limit && more_bytes <= free
     }
 
     /// Has the collector make room soon: the bound was reached, or the volume refused a write.
@@ -100,16 +109,19 @@ impl Capacity {
         self.shared.reserved_bytes.load(Ordering::Relaxed)
     }
 
-    /// The most bytes that content may take now. Of a share of the volume, what others have written there is taken off.
+    /// The most bytes that content may take now: what the configuration says, and no more than the volume has room for
+    /// beside what others have written there.
     pub fn limit_bytes(&self) -> u64 {
         match self.shared.limit {
             SizeLimit::Bytes(bytes) => bytes,
             SizeLimit::Percent(percent) => match self.shared.store.space() {
                 Ok(space) => {
-                    let kept_free = part(space.total_bytes, 100_u64.saturating_sub(u64::from(percent)));
-                    self.used_bytes()
+                    let kept_free = part(space.total_bytes, FREE_PERCENT).min(MOST_FREE_BYTES);
+                    let room = self
+                        .used_bytes()
                         .saturating_add(space.free_bytes)
-                        .saturating_sub(kept_free)
+                        .saturating_sub(kept_free);
+                    part(space.total_bytes, u64::from(percent)).min(room)
                 }
                 Err(_) => u64::MAX,
             },
@@ -135,16 +147,16 @@ fn part(of: u64, percent: u64) -> u64 {
 }
 
 impl Reservation {
-    /// Makes the reservation as large as what has come, where the size was not known before.
-    pub fn grow_to(&mut self, size_bytes: u64) {
-        let more = size_bytes.saturating_sub(self.size_bytes);
-        if more > 0 {
-            self.capacity
-                .shared
-                .reserved_bytes
-                .fetch_add(more, Ordering::Relaxed);
-            self.size_bytes = size_bytes;
+    /// Makes the reservation as large as what turned out to come, where the size was not known before; `false` when
+    /// so much can never be stored.
+    pub fn grow_to(&mut self, size_bytes: u64) -> bool {
+        let more_bytes = size_bytes.saturating_sub(self.size_bytes);
+        if more_bytes == 0 {
+            return true;
         }
+        let fits = self.capacity.add(more_bytes, size_bytes);
+        self.size_bytes = size_bytes;
+        fits
     }
 }
 
@@ -175,8 +187,8 @@ mod tests {
         assert_eq!(capacity.excess_bytes(), 0);
         let two = capacity.reserve(60).unwrap();
         assert_eq!(capacity.excess_bytes(), 25);
-        one.grow_to(70);
-        assert_eq!(capacity.reserved_bytes(), 130);
+        assert!(one.grow_to(70) && !one.grow_to(101) && one.grow_to(101));
+        assert_eq!(capacity.reserved_bytes(), 161);
         drop((one, two));
         assert_eq!((capacity.reserved_bytes(), capacity.excess_bytes()), (0, 0));
     }

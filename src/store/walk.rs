@@ -129,7 +129,12 @@ impl Store {
         let facts = rustix::fs::statvfs(self.root())
             .map_err(|e| Error::io(Operation::Read, self.root().display().to_string(), e.into()))?;
         Ok(Space {
-            total_bytes: facts.f_blocks.saturating_mul(facts.f_frsize),
+            // As `df` counts: blocks that are kept for root are neither used nor free.
+            total_bytes: facts
+                .f_blocks
+                .saturating_sub(facts.f_bfree)
+                .saturating_add(facts.f_bavail)
+                .saturating_mul(facts.f_frsize),
             free_bytes: facts.f_bavail.saturating_mul(facts.f_frsize),
         })
     }

@@ -9,13 +9,14 @@ use tokio_util::task::TaskTracker;
 
 use super::*;
 use crate::clock::Clock;
+use crate::config::SizeLimit;
 use crate::http::auth::Htpasswd;
 use crate::http::route::PathRules;
 use crate::http::{Edge, Settings};
 use crate::meta::Index;
 use crate::metrics::Metrics;
 use crate::registry::{self, Parts, Registry, Repositories};
-use crate::store::Store;
+use crate::store::{Capacity, Store};
 
 struct Larder {
     metrics: Arc<Metrics>,
@@ -29,6 +30,8 @@ impl Larder {
         let folder = tempfile::tempdir().unwrap();
         let metrics = Arc::new(Metrics::new().unwrap());
         let (index, _) = Index::open(&folder.path().join("index"), 1 << 20).unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let capacity = Capacity::new(store.clone(), index.clone(), SizeLimit::Percent(100));
         let registry = Registry::new(Parts {
             settings: registry::Settings {
                 tag_ttl: Duration::ZERO,
@@ -37,8 +40,9 @@ impl Larder {
                 max_tags: 10,
             },
             repositories: Repositories::new(Vec::new(), None, true),
-            store: Store::open(folder.path()).unwrap(),
+            store,
             index,
+            capacity,
             metrics: Arc::clone(&metrics),
             clock: Clock::default(),
             tracker: TaskTracker::new(),
