@@ -244,7 +244,6 @@ async fn cache_status_says_how_the_answer_came_about() {
     assert!(status(&larder.get(&tag).await).contains("fwd="));
     let digest = larder.get(&manifest_path("app", &image.manifest.digest)).await;
     assert!(status(&digest).contains("hit"), "{}", status(&digest));
-    assert!(digest.header("age").is_some_and(|age| age.parse::<u64>().is_ok()));
 }
 
 #[tokio::test]

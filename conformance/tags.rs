@@ -51,10 +51,10 @@ async fn without_a_window_each_pull_of_a_warm_tag_is_one_head_and_no_get() {
 async fn within_the_window_nothing_is_asked() {
     let (upstream, larder, image) = warm(|builder| builder.set("larder.tagttl", "1h")).await;
     for _ in 0..20 {
-        larder
-            .get(&manifest_path("app", "1"))
-            .await
-            .is_whole(&image.manifest.bytes);
+        let answer = larder.get(&manifest_path("app", "1")).await;
+        answer.is_whole(&image.manifest.bytes);
+        let age: Option<u64> = answer.header("age").and_then(|age| age.parse().ok());
+        assert!(age.is_some_and(|seconds| seconds < 3600), "{age:?}");
     }
     assert_eq!(upstream.log().all().len(), 0, "{}", upstream.log().lines());
 }
@@ -188,6 +188,8 @@ async fn a_tag_taken_away_is_404_while_its_digest_stays() {
 #[tokio::test]
 async fn an_unwell_upstream_leaves_tags_served_and_marked_stale() {
     let failures = [
+        Fault::Status(401, vec![], String::new()),
+        Fault::Status(403, vec![], String::new()),
         Fault::Status(500, vec![], "oops".to_owned()),
         Fault::Status(502, vec![], String::new()),
         Fault::Status(503, vec![("Retry-After", "1".to_owned())], String::new()),

@@ -127,6 +127,12 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let text = error.to_string();
+        if matches!(
+            error,
+            Error::Denied(_) | Error::RateLimited { .. } | Error::BadUpstream(_) | Error::TooSlow(_)
+        ) {
+            tracing::warn!(error = %text, "upstream gave nothing to answer with");
+        }
         match error {
             Error::NameInvalid(name) => {
                 Self::bad_request(ErrorCode::NameInvalid, "invalid repository name").with_detail(name)
