@@ -72,6 +72,7 @@ mod tests {
                 bytes: Bytes::from_static(b"{}"),
                 media_type: media_type::OCI_INDEX.to_owned(),
                 digest: Digest::of(Algorithm::Sha256, b"{}"),
+                received_ms: 0,
             },
             how: How::Hit,
             age: None,

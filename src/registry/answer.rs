@@ -61,6 +61,8 @@ pub struct ManifestContent {
     pub media_type: String,
     /// Its digest, in the algorithm that was asked for.
     pub digest: Digest,
+    /// When upstream gave it, in milliseconds since the Unix epoch; 0 where nobody knows.
+    pub received_ms: u64,
 }
 
 /// A piece of content on its way to a client.

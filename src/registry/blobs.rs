@@ -95,7 +95,7 @@ impl Registry {
             return Ok(Answer {
                 value: stored.size_bytes,
                 how: How::Hit,
-                age: None,
+                age: self.core.age_of(&stored.canonical),
             });
         }
         let under_way = self

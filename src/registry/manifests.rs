@@ -50,10 +50,11 @@ impl Registry {
         digest: &Digest,
     ) -> Result<Answer<Arc<ManifestContent>>, Error> {
         if let Some(content) = self.core.held_manifest(repository.directory(), digest).await {
+            let age = self.core.time_since(content.received_ms);
             return Ok(Answer {
                 value: content,
                 how: How::Hit,
-                age: None,
+                age,
             });
         }
         let reference = Reference::Digest(digest.clone());
@@ -84,7 +85,9 @@ impl Registry {
         tag: &Tag,
     ) -> Result<Answer<Arc<ManifestContent>>, Error> {
         let known = self.core.known_tag(repository, tag).await;
-        let age = known.as_ref().and_then(|known| self.age_of(known));
+        let age = known
+            .as_ref()
+            .and_then(|known| self.core.time_since(known.checked_at_ms));
         let held = match &known {
             Some(known) => {
                 self.core
@@ -153,18 +156,6 @@ impl Registry {
             }
             _ => Err(failure),
         }
-    }
-
-    fn age_of(&self, known: &TagRecord) -> Option<Duration> {
-        // Nothing is known of the age of a tag that was found on the volume, or that comes from the future.
-        let is_known = known.checked_at_ms > 0;
-        let age_ms = self
-            .core
-            .clock
-            .now_ms()
-            .checked_sub(known.checked_at_ms)
-            .filter(|_| is_known)?;
-        Some(Duration::from_millis(age_ms))
     }
 
     fn budget(&self, repository: &Repository) -> Duration {
@@ -267,6 +258,7 @@ impl Core {
             bytes: fetched.bytes,
             media_type: facts.media_type.clone(),
             digest,
+            received_ms: self.clock.now_ms(),
         });
         if self.keep_manifest(repository.directory(), &content, &facts).await {
             let key = (repository.directory().clone(), content.digest.clone());

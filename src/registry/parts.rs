@@ -129,6 +129,23 @@ impl Core {
             .unwrap_or_else(|e| Self::index_failed(&e, None))
     }
 
+    /// The time since a moment in milliseconds since the Unix epoch; `None` where 0 says that nobody knows, and for
+    /// moments to come.
+    pub(super) fn time_since(&self, moment_ms: u64) -> Option<Duration> {
+        let is_known = moment_ms > 0;
+        let elapsed_ms = self.clock.now_ms().checked_sub(moment_ms).filter(|_| is_known)?;
+        Some(Duration::from_millis(elapsed_ms))
+    }
+
+    /// The time since bytes came from upstream.
+    pub(super) fn age_of(&self, canonical: &Digest) -> Option<Duration> {
+        let known = self
+            .index
+            .content(canonical)
+            .unwrap_or_else(|e| Self::index_failed(&e, None));
+        self.time_since(known?.added_ms)
+    }
+
     /// Notes a use, which renews the life of what was used.
     pub(super) fn touch(&self, directory: &Directory, digest: &Digest) {
         self.index.touch(directory.as_str(), digest, self.clock.now_ms());
@@ -303,6 +320,7 @@ impl Core {
             .index
             .content(&canonical)
             .unwrap_or_else(|e| Self::index_failed(&e, None));
+        let received_ms = recorded.as_ref().map_or(0, |record| record.added_ms);
         let recorded = recorded.and_then(|record| record.media_type);
         let media_type = match recorded {
             Some(media_type) => media_type,
@@ -312,6 +330,7 @@ impl Core {
             bytes: Bytes::from(bytes),
             media_type,
             digest: digest.clone(),
+            received_ms,
         }))
     }
 }

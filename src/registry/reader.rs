@@ -58,14 +58,14 @@ impl Blob {
         size_bytes: Option<u64>,
         source: Source,
     ) -> Self {
+        let age = match &source {
+            Source::Stored(stored) => core.age_of(&stored.canonical),
+            Source::Filling(_) | Source::Past(_) => None,
+        };
         Self {
             core,
             origin,
-            answer: Answer {
-                value: (),
-                how,
-                age: None,
-            },
+            answer: Answer { value: (), how, age },
             size_bytes,
             source,
             beside: Mutex::new(None),
