@@ -60,8 +60,6 @@ pub struct Metrics {
     pub heals: IntCounter,
     /// Answers given from a copy that could not be confirmed upstream.
     pub stale: IntCounter,
-    /// Bytes of blobs and manifests on the volume.
-    pub stored_bytes: IntGauge,
     /// Answers to ranges fetched beside a fill.
     pub ranges_beside: IntCounter,
 }
@@ -142,10 +140,6 @@ impl Metrics {
             stale: table.counter(
                 "registry_proxy_stale_total",
                 "Answers that could not be confirmed upstream.",
-            )?,
-            stored_bytes: table.gauge(
-                "registry_proxy_stored_bytes",
-                "Bytes of blobs and manifests on the volume.",
             )?,
             ranges_beside: table.counter(
                 "registry_proxy_ranges_beside_fill_total",
