@@ -19,6 +19,8 @@ pub(crate) enum TagPages {
     Relative,
     /// `Link` with an opaque `next_page` beside `last`, as quay does.
     NextPage,
+    /// Everything at once and in no order, whatever is asked, as docker-registry 2.8 does.
+    Never,
 }
 
 #[derive(Debug, Default)]
@@ -130,6 +132,11 @@ impl Registry {
         let Some(repository) = self.repositories.get(name) else {
             return Reply::error(404, "NAME_UNKNOWN", "repository name not known to registry");
         };
+        if self.tag_pages == TagPages::Never {
+            let all: Vec<&String> = repository.tags.keys().rev().collect();
+            let body = json!({"name": name, "tags": all}).to_string();
+            return Reply::new(200, "application/json", Blob::of(body));
+        }
         let last = request
             .query_value("last")
             .or_else(|| request.query_value("next_page"));
@@ -158,7 +165,9 @@ impl Registry {
         match self.tag_pages {
             TagPages::Absolute => format!("<{}{path}?last={last}&n={most}>; rel=\"next\"", self.origin),
             TagPages::Relative => format!("<{path}?n={most}&last={last}>; rel=\"next\""),
-            TagPages::NextPage => format!("<{path}?n={most}&next_page={last}>; rel=\"next\""),
+            TagPages::NextPage | TagPages::Never => {
+                format!("<{path}?n={most}&next_page={last}>; rel=\"next\"")
+            }
         }
     }
 

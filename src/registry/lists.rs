@@ -72,8 +72,8 @@ impl Registry {
         ))
     }
 
-    /// The manifests that are about `subject`: from upstream's API, else from the referrers tag; while upstream cannot
-    /// be asked, those known here.
+    /// The manifests that are about `subject`: from upstream's API, else from the referrers tag and those known here; while
+    /// upstream cannot be asked, those known here.
     ///
     /// # Errors
     /// Why upstream could not be asked while nothing is known here.
@@ -90,7 +90,7 @@ impl Registry {
         let result = match asked {
             Ok(manifests) => Ok(manifests),
             Err(upstream::Error::ReferrersUnsupported | upstream::Error::NotFound) => {
-                self.by_schema(repository, subject).await
+                self.without_api(repository, subject).await
             }
             Err(error) => Err(Error::of_upstream(&error, || {
                 Error::NameUnknown(repository.name().to_string())
@@ -109,11 +109,7 @@ impl Registry {
                 })
             }
             Err(failure) => {
-                let held = self
-                    .core
-                    .index
-                    .referrers(repository.directory().as_str(), subject);
-                let held = held.unwrap_or_else(|e| Core::index_failed(&e, Vec::new()));
+                let held = self.known_referrers(repository, subject);
                 // An empty list would say that nothing refers to it, which nobody knows now.
                 if held.is_empty() || !failure.leaves_what_is_held() {
                     return Err(failure);
@@ -127,6 +123,22 @@ impl Registry {
                 })
             }
         }
+    }
+
+    /// What refers to `subject` at an upstream without the API. Not all clients keep the tag there, and a manifest that is here
+    /// says itself what it is about.
+    async fn without_api(&self, repository: &Repository, subject: &Digest) -> Result<Vec<Descriptor>, Error> {
+        let mut listed = self.by_schema(repository, subject).await?;
+        let mut known = self.known_referrers(repository, subject);
+        known.retain(|own| listed.iter().all(|entry| entry.digest != own.digest));
+        listed.append(&mut known);
+        Ok(listed)
+    }
+
+    fn known_referrers(&self, repository: &Repository, subject: &Digest) -> Vec<Descriptor> {
+        let directory = repository.directory().as_str();
+        let known = self.core.index.referrers(directory, subject);
+        known.unwrap_or_else(|e| Core::index_failed(&e, Vec::new()))
     }
 
     /// The list that clients keep under a tag where the API is missing (distribution-spec, "Referrers Tag Schema").

@@ -30,6 +30,23 @@ pub struct TagsPage {
     pub next: Option<String>,
 }
 
+impl TagsPage {
+    /// Holds a registry to `n`. One that has ignored `n`, as all of them before paging (docker-registry 2.8), has sent
+    /// everything, in any order: pages need one.
+    fn cut(mut tags: Vec<String>, next: Option<String>, n: Option<u64>) -> Self {
+        let most = n.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
+        if tags.len() <= most {
+            return Self { tags, next };
+        }
+        if next.is_none() {
+            tags.sort_unstable();
+        }
+        tags.truncate(most);
+        let next = tags.last().cloned();
+        Self { tags, next }
+    }
+}
+
 #[derive(Deserialize)]
 struct Tags {
     tags: Option<Vec<String>>,
@@ -47,7 +64,7 @@ struct Page {
 }
 
 impl Upstream {
-    /// Fetches one page of tags: at most `n`, those after `last`.
+    /// Fetches one page of tags: at most `n`, those after `last`, also from a registry that knows no pages.
     ///
     /// # Errors
     /// [`Error::NotFound`] when there is no such repository; [`Error::Invalid`] when the answer is no list.
@@ -61,6 +78,18 @@ impl Upstream {
             .page(&self.tags_question(repository, n, last), MAX_LIST_BYTES)
             .await?;
         let tags = tags_of(&page.bytes)?;
+        // What comes after `last` can't contain it: it was ignored, and this is the beginning of all tags, in any order.
+        if let Some(last) = last
+            && tags.iter().any(|tag| tag == last)
+        {
+            let mut all = match page.next {
+                None => tags,
+                Some(_) => self.list_all_tags(repository).await?,
+            };
+            all.retain(|tag| tag.as_str() > last);
+            all.sort_unstable();
+            return Ok(TagsPage::cut(all, None, n));
+        }
         let next = page.next.and_then(|url| {
             let said = url
                 .query_pairs()
@@ -68,7 +97,7 @@ impl Upstream {
                 .map(|(_, last)| last.into_owned());
             said.or_else(|| tags.last().cloned())
         });
-        Ok(TagsPage { tags, next })
+        Ok(TagsPage::cut(tags, next, n))
     }
 
     /// Fetches all tags, page by page.
