@@ -82,6 +82,7 @@ def main():
     for address, items in ((admin, requests.ADMIN if phase == "online" else []), (cache, listed)):
         for item in items:
             if isinstance(item, requests.Wait):
+                ask(address, "GET", f"/v2/{item.repository}/blobs/{item.digest}", {})
                 wait_for(volume, item)
                 continue
             name, *request = item

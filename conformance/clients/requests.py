@@ -43,7 +43,8 @@ class Samples:
 
 
 class Wait:
-    """Until a blob is on the volume: distribution stores it some time after the client has all of it."""
+    """Pulls a blob, unrecorded, until it is on the volume: distribution stores it some time after the client has all of
+    it, and its catalog lists a repository only then."""
 
     def __init__(self, repository, digest):
         self.repository, self.digest = repository, digest
@@ -119,6 +120,8 @@ def online(s):
         ("blob malformed", "GET", f"{multi}/blobs/sha256:abc", {}),
         ("blob of unknown repository", "GET", f"/v2/none/none/blobs/{UNKNOWN}", {}),
         # Lists.
+        Wait("library/schema2", s.one),
+        Wait("library/zstd", s.zstd_layer),
         ("tags", "GET", f"{multi}/tags/list", {}),
         ("tags first", "GET", f"{multi}/tags/list?n=1", {}),
         ("tags next", "GET", f"{multi}/tags/list?n=1&last=1.0", {}),
