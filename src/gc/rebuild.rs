@@ -20,6 +20,9 @@ const LEFTOVER_AGE_MS: u64 = 10 * 60 * 1000;
 /// Progress is told each so many links.
 const PROGRESS_EVERY: u64 = 1000;
 
+/// Blobs entered in one transaction: more are quicker, and let reads wait longer.
+const TRANSACTION: usize = 16;
+
 /// Links or contents checked in one go.
 const BATCH: usize = 256;
 
@@ -204,8 +207,8 @@ impl Scan {
         for digest in self.store.revisions(directory)? {
             self.revision(directory, &digest)?;
         }
-        for digest in self.store.layers(directory)? {
-            self.layer(directory, &digest)?;
+        for digests in self.store.layers(directory)?.chunks(TRANSACTION) {
+            self.layers(directory, digests)?;
         }
         for name in self.store.tag_folders(directory)? {
             self.tag(directory, &name)?;
@@ -245,12 +248,12 @@ impl Scan {
         Ok(())
     }
 
-    fn layer(&mut self, directory: &Directory, digest: &Digest) -> Result<(), Error> {
-        let link = Link::Layer(digest.clone());
-        if let Some((canonical, size_bytes, times)) = self.linked(directory, &link, digest)? {
-            let name = directory.as_str();
-            self.index.restore_blob(name, &canonical, size_bytes, times)?;
+    fn layers(&mut self, directory: &Directory, digests: &[Digest]) -> Result<(), Error> {
+        let mut found = Vec::with_capacity(digests.len());
+        for digest in digests {
+            found.extend(self.linked(directory, &Link::Layer(digest.clone()), digest)?);
         }
+        self.index.restore_blobs(directory.as_str(), &found)?;
         Ok(())
     }
 

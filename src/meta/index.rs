@@ -155,6 +155,21 @@ impl Index {
         })
     }
 
+    /// The same for several blobs of one repository in one transaction: (digest, size in bytes, times) each. Reads wait
+    /// while a transaction is applied, so that a batch is better kept short.
+    ///
+    /// # Errors
+    /// [`Error`] when the index fails; then none of them is recorded.
+    pub fn restore_blobs(&self, repository: &str, found: &[(Digest, u64, Times)]) -> Result<(), Error> {
+        self.transact(|tx| {
+            for (digest, size_bytes, times) in found {
+                tx.put_content(digest, *size_bytes, None, *times)?;
+                tx.put_link(repository, digest, false, *times)?;
+            }
+            Ok(())
+        })
+    }
+
     /// Notes that the bytes of `digest` were found to be right at `now_ms`.
     ///
     /// # Errors
