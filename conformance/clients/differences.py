@@ -119,6 +119,13 @@ MEANT = [
            error("PAGINATION_NUMBER_INVALID")),
     Field("a page of zero tags is empty, as in 3.1", "2.8", "online: tags zero", "body|header content-length", ".*",
           r'35|\{"name":"library/multi","tags":\[\]\}\n'),
+    # The upstream here is docker-registry 2.8, which knows no pages.
+    Field("a page has no more tags than were asked for", "both", "online: tags first", "body|header (content-length|link)",
+          r'\{"name":"library/multi","tags":\["sbom","sha256-[0-9a-f]{64}","1\.0"\]\}\n|121|absent',
+          r'\{"name":"library/multi","tags":\["1\.0"\]\}\n|40|</v2/library/multi/tags/list\?last=1\.0&n=1>; rel="next"'),
+    Field("a page begins after the last one", "both", "online: tags next", "body|header (content-length|link)",
+          r'\{"name":"library/multi","tags":\["sbom","sha256-[0-9a-f]{64}","1\.0"\]\}\n|121|absent',
+          r'\{"name":"library/multi","tags":\["sbom"\]\}\n|41|</v2/library/multi/tags/list\?last=sbom&n=1>; rel="next"'),
     Field("the tag that referrers were made from is known from then on", "both", "(gone|401|403|503|429): tags", "body",
           r'\{"name":"library/multi","tags":\["1\.0"\]\}\n', r'\{"name":"library/multi","tags":\["1\.0","sha256-[0-9a-f]{64}"\]\}\n'),
     Field("the tag that referrers were made from is known from then on", "both", "(gone|401|403|503|429): tags", "header content-length", "40", "114"),
