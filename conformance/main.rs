@@ -31,6 +31,8 @@ mod headers;
 #[cfg(test)]
 mod heal;
 #[cfg(test)]
+mod hosted;
+#[cfg(test)]
 mod input;
 #[cfg(test)]
 mod kit;

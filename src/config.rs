@@ -16,8 +16,10 @@ use std::{
 
 mod environment;
 mod error;
+mod hosted;
 mod listener;
 mod own;
+mod pattern;
 mod reader;
 pub mod report;
 mod scalar;
@@ -30,10 +32,11 @@ mod upstreams;
 mod values;
 
 pub use error::{ConfigError, Origin, Place, Problem, Warning};
+pub use pattern::Pattern;
 pub use types::{
-    Address, Auth, Catalog, ClientAuth, ClientCertificate, Config, Credentials, Debug, Gc, Health, Http,
-    HttpLimits, Larder, Listen, Log, LogFormatter, LogLevel, Proxy, Renew, Scrub, SizeLimit, Storage, Tags,
-    Timeouts, Tls, TlsVersion, UpstreamConfig, UpstreamTls,
+    Address, Auth, Catalog, ClientAuth, ClientCertificate, Config, Credentials, Debug, Gc, Health, Hosted,
+    Http, HttpLimits, Larder, Listen, Log, LogFormatter, LogLevel, Proxy, Renew, Scrub, SizeLimit, Storage,
+    Tags, Timeouts, Tls, TlsVersion, UpstreamConfig, UpstreamTls,
 };
 
 use reader::{Findings, Reader, Section, Setting};

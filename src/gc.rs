@@ -53,6 +53,8 @@ pub struct Settings {
     pub scrub_interval: Option<Duration>,
     /// The most that verification reads in a second, in bytes.
     pub scrub_rate_bytes: u64,
+    /// How long an upload may rest; `None` where nothing is uploaded.
+    pub upload_expiry: Option<Duration>,
 }
 
 impl Settings {
@@ -67,7 +69,15 @@ impl Settings {
             interval: config.larder.gc.interval,
             scrub_interval: config.larder.scrub.interval,
             scrub_rate_bytes: config.larder.scrub.rate_bytes,
+            upload_expiry: config.larder.hosted.as_ref().map(|hosted| hosted.upload_expiry),
         }
+    }
+
+    /// How old an upload has to be to count as left over, in milliseconds.
+    fn upload_age_ms(&self) -> u64 {
+        self.upload_expiry.map_or(rebuild::LEFTOVER_AGE_MS, |expiry| {
+            u64::try_from(expiry.as_millis()).unwrap_or(u64::MAX)
+        })
     }
 
     fn ttl_ms(&self) -> Option<u64> {

@@ -3,7 +3,7 @@
 //!
 //! A [`Listener`](listener::Listener) speaks HTTP and calls the router that [`Edge::router`] makes. That router has one
 //! endpoint, which asks [`Route::parse`](route::Route::parse) what is meant and hands on to `manifest`, `blob` or
-//! `discovery`. Bodies travel as [`body::ContentBody`]. The admin listener is [`admin`].
+//! `discovery`, and where the repository is larder's own to `hosted`, which adds `upload` and `push`. Bodies travel as [`body::ContentBody`]. The admin listener is [`admin`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,14 +37,17 @@ mod discovery;
 pub mod error;
 pub mod headers;
 pub mod health;
+mod hosted;
 pub mod listener;
 mod manifest;
+mod push;
 pub mod range;
 pub mod route;
 mod sendfile;
 #[cfg(test)]
 mod tests;
 pub mod tls;
+mod upload;
 mod wire;
 
 /// The most of an unwanted request body that is read before the answer goes out.
@@ -110,6 +113,13 @@ impl Edge {
     async fn answer(&self, asked: &Asked, body: Body, record: &mut Record) -> Result<Response, Failure> {
         if let (true, Some(login)) = (asked.route.is_under_v2(), &self.login) {
             login.check(&asked.headers).await?;
+        }
+        if let Some(path) = asked.route.repository() {
+            let ns = asked.query.ns.as_deref();
+            if let Some(hosted) = self.registry.locate_hosted(path, ns)? {
+                record.locate("", hosted.name().as_str());
+                return hosted::serve(self, asked, &hosted, body).await;
+            }
         }
         if asked.is_write() && asked.route.is_under_v2() {
             refuse_body(asked, body).await;
@@ -223,7 +233,7 @@ async fn serve(State(edge): State<Arc<Edge>>, request: Request<Body>) -> Respons
         Err(failure) => failure.into_response(),
     };
     edge.add_common_headers(&asked.route, response.headers_mut());
-    if asked.is_write() && response.status() == StatusCode::METHOD_NOT_ALLOWED && asked.must_close() {
+    if asked.is_write() && !response.status().is_success() && asked.must_close() {
         response
             .headers_mut()
             .insert(CONNECTION, HeaderValue::from_static("close"));

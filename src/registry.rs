@@ -1,4 +1,4 @@
-//! The service: pulls through. It knows no HTTP and names no status code; the edge maps its answers.
+//! The service: pulls through, and keeps what is pushed. It knows no HTTP and names no status code; the edge maps its answers.
 //!
 //! ```text
 //! blobs      from the volume, from a fill under way, or from a fill begun now
@@ -8,12 +8,14 @@
 //! reader     an open blob as a stream of pieces
 //! manifests  by digest and by tag
 //! lists      tags, catalog, referrers
+//! hosted     the repositories that larder owns: pushed to, never asked for upstream
 //! ```
 
 pub mod answer;
 mod blobs;
 pub mod error;
 mod fill;
+pub mod hosted;
 mod lists;
 mod manifests;
 mod parts;
@@ -31,6 +33,7 @@ pub use answer::{Answer, Content, ContentError, How, ManifestContent, Page, Page
 pub use blobs::{RangeSpec, Wants};
 pub use error::Error;
 pub use fill::Fill;
+pub use hosted::{HostedRepository, PushError};
 pub use parts::Settings;
 pub use reader::Blob;
 pub use repositories::{Entry, Repositories, Repository};
@@ -68,15 +71,23 @@ pub struct Parts {
 pub struct Registry {
     core: Arc<parts::Core>,
     manifest_fetches: Coalesce<(Directory, Reference), manifests::Fetched>,
+    /// The uploads that are being written to.
+    writers: hosted::Writers,
 }
 
 impl Registry {
     /// Composes the service. No I/O.
     pub fn new(parts: Parts) -> Self {
         let manifest_fetches = Coalesce::new(parts.tracker.clone());
+        if let Some(hosting) = parts.repositories.hosting().cloned() {
+            parts
+                .index
+                .pin_repositories(move |directory| hosting.owns(directory));
+        }
         Self {
             core: Arc::new(parts::Core::new(parts)),
             manifest_fetches,
+            writers: hosted::Writers::default(),
         }
     }
 

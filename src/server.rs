@@ -33,6 +33,8 @@ use crate::upstream;
 
 /// The name of the storage check, distribution's own.
 const STORAGE_CHECK: &str = "storagedriver_filesystem";
+/// How often uploads that were left alone are looked for.
+const UPLOAD_SWEEP_INTERVAL: Duration = Duration::from_mins(1);
 /// For how long the last requests to the admin listener are waited for.
 const ADMIN_DRAIN: Duration = Duration::from_secs(1);
 
@@ -154,6 +156,9 @@ pub async fn start(config: &Config) -> Result<Running, Error> {
         running.serve_admin(config, admin, &shared);
     }
     running.help(config, &shared.store);
+    if config.larder.hosted.is_some() {
+        running.expire_uploads(registry);
+    }
     running
         .collector
         .start(opened, &running.helpers, &running.stop_last);
@@ -266,6 +271,12 @@ impl Running {
         self.helpers.spawn(serving);
     }
 
+    fn expire_uploads(&self, registry: Arc<Registry>) {
+        let stop = self.stop_last.clone();
+        self.helpers
+            .spawn(async move { expire_uploads(&registry, &stop).await });
+    }
+
     /// Starts what goes on beside requests.
     fn help(&self, config: &Config, store: &Store) {
         if config.health.is_storage_check_enabled {
@@ -280,6 +291,18 @@ impl Running {
                     .watch(STORAGE_CHECK, interval, threshold, stop, probe)
                     .await;
             });
+        }
+    }
+}
+
+/// Removes uploads that were left alone for too long.
+async fn expire_uploads(registry: &Registry, stop: &CancellationToken) {
+    let mut ticks = tokio::time::interval(UPLOAD_SWEEP_INTERVAL);
+    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+        match registry.expire_uploads().await {
+            Ok(0) => {}
+            Ok(removed) => tracing::info!(removed, "removed uploads that were left alone"),
+            Err(error) => tracing::warn!(%error, "cannot remove uploads that were left alone"),
         }
     }
 }

@@ -11,6 +11,7 @@ mod links;
 pub mod spool;
 mod sweep;
 mod unlink;
+mod uploads;
 mod walk;
 
 use std::fs::File;
@@ -26,6 +27,7 @@ pub use error::{Error, Operation};
 pub use links::Link;
 pub use spool::{Spool, Verified};
 pub use sweep::Leftovers;
+pub use uploads::{Upload, UploadId};
 pub use walk::{BlobFolder, Space};
 
 use crate::oci::{Digest, Hasher};
@@ -244,6 +246,17 @@ impl Store {
         }
         found.sort();
         Ok(found)
+    }
+
+    /// Whether a repository has, or had, links of its own. Blocking.
+    ///
+    /// # Errors
+    /// [`Error`] when the volume fails.
+    pub fn has_repository(&self, directory: &Directory) -> Result<bool, Error> {
+        let folders = self.folders(&layout::repository_root(directory.as_str()))?;
+        Ok(folders
+            .iter()
+            .any(|name| matches!(name.as_str(), "_layers" | "_manifests")))
     }
 
     /// Names of the folders directly below an object path, unordered; none where the path is missing. Blocking.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{
+    hosted,
     listener::positive,
     reader::{Reader, Section},
     types::{Gc, Larder, Renew, Scrub, SizeLimit, Timeouts},
@@ -21,6 +22,7 @@ pub(crate) fn larder(reader: &mut Reader<'_>, root: &Section<'_>) -> Larder {
         realms: realms(reader, &larder),
         gc: gc(reader, &larder.section("gc")),
         scrub: scrub(reader, &larder.section("scrub")),
+        hosted: hosted::hosted(reader, &larder),
         index_cache_bytes: index_cache(reader, &larder),
     }
 }

@@ -275,7 +275,15 @@ const LARDER: Shape = Keys(&[
         ]),
     ),
     Field::used("cachesize", Leaf(Text)),
-    Field::idle("hosted", List(&Opaque)),
+    Field::used(
+        "hosted",
+        Keys(&[
+            Field::used("repositories", TEXTS),
+            Field::used("delete", Leaf(Flag)),
+            Field::used("uploadexpiry", Leaf(Duration)),
+            Field::used("quota", Leaf(Text)),
+        ]),
+    ),
 ]);
 
 const UPSTREAM: Shape = Keys(&[

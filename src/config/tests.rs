@@ -56,7 +56,8 @@ fn example(name: &str) -> Loaded {
     load_bytes(&bytes, Path::new(name), Vec::new()).unwrap_or_else(|error| panic!("{name}\n{error}"))
 }
 
-const EXAMPLES: [&str; 5] = [
+const EXAMPLES: [&str; 6] = [
+    "hosted.yml",
     "default.yml",
     "docker-hub.yml",
     "gardener.yml",

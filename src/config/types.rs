@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration}
 use http::{HeaderName, HeaderValue};
 use url::Url;
 
+use super::pattern::Pattern;
 use crate::secret::Secret;
 
 /// The whole configuration.
@@ -200,7 +201,7 @@ pub struct Health {
 /// The upstreams.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Proxy {
-    /// At least one.
+    /// At least one, unless repositories are hosted.
     pub upstreams: Vec<UpstreamConfig>,
     /// The index in `upstreams` that answers clients that name none.
     pub default_upstream: Option<usize>,
@@ -335,6 +336,8 @@ pub struct Larder {
     pub gc: Gc,
     /// The scrubber.
     pub scrub: Scrub,
+    /// The repositories that larder owns; `None` when it owns none.
+    pub hosted: Option<Hosted>,
     /// Memory for the cache of the index.
     pub index_cache_bytes: u64,
 }
@@ -386,4 +389,26 @@ pub struct Scrub {
     pub interval: Option<Duration>,
     /// The most it reads in a second.
     pub rate_bytes: u64,
+}
+
+/// The repositories that larder owns: they are pushed to, and never asked for upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hosted {
+    /// Which they are; at least one.
+    pub repositories: Vec<Pattern>,
+    /// Whether tags, manifests and blobs may be deleted.
+    pub is_delete_enabled: bool,
+    /// How long an upload may rest before it is removed.
+    pub upload_expiry: Duration,
+    /// The most bytes that all of them may take; `None` for as much as the volume has.
+    pub quota_bytes: Option<u64>,
+}
+
+impl Hosted {
+    /// Whether a repository of this name is hosted.
+    pub fn owns(&self, repository: &str) -> bool {
+        self.repositories
+            .iter()
+            .any(|pattern| pattern.matches(repository))
+    }
 }

@@ -5,6 +5,7 @@ use std::{collections::HashMap, path::PathBuf, time::Duration};
 use url::Url;
 
 use super::{
+    hosted,
     reader::{FromScalar, Reader, Section},
     scalar::GoDuration,
     schema,
@@ -42,15 +43,16 @@ pub(crate) fn proxy(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<Proxy
             sections.push(section);
         }
     }
-    if larder.items("upstreams").is_empty() && !proxy.is_filled("remoteurl") {
-        let hint = "name the registry to cache, such as `proxy: {remoteurl: https://registry-1.docker.io}`; larder is \
-                    no registry of its own";
+    let is_hosting = hosted::is_configured(root);
+    if larder.items("upstreams").is_empty() && !proxy.is_filled("remoteurl") && !is_hosting {
+        let hint = "name the registry to cache, such as `proxy: {remoteurl: https://registry-1.docker.io}`; without one \
+                    larder only serves what `larder.hosted` names";
         reader.problem(&proxy, "remoteurl", "is missing", Some(hint));
     }
     name_uniquely(reader, &mut upstreams, &sections);
     let default_upstream = default_upstream(reader, &larder, &upstreams, has_single);
-    let is_single = has_single && larder.items("upstreams").is_empty();
-    (!upstreams.is_empty()).then_some(Proxy {
+    let is_single = (has_single || is_hosting) && larder.items("upstreams").is_empty();
+    (is_hosting || !upstreams.is_empty()).then_some(Proxy {
         upstreams,
         default_upstream,
         is_single,

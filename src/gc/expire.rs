@@ -45,6 +45,10 @@ impl<V: Clone + Send + Sync + 'static> Collector<V> {
     /// Unlinks an old link, unless something younger keeps it: then it is as young as that.
     async fn expire_link(&self, link: &Link, oldest_alive_ms: u64) -> Result<bool, Error> {
         let index = self.index();
+        if self.is_left_over(link, oldest_alive_ms)? {
+            self.unlink(link, Reason::Expired).await?;
+            return Ok(true);
+        }
         let effective_ms = life::effective_ms(index, self.settings.order, link, oldest_alive_ms)?;
         if effective_ms < oldest_alive_ms {
             self.unlink(link, Reason::Expired).await?;
@@ -58,6 +62,15 @@ impl<V: Clone + Send + Sync + 'static> Collector<V> {
         };
         index.renew(&link.repository, &link.digest, self.settings.order, renewed_ms)?;
         Ok(false)
+    }
+
+    /// Whether it is a blob that was pushed long ago and that no manifest of its repository has claimed, or does still.
+    fn is_left_over(&self, link: &Link, oldest_alive_ms: u64) -> Result<bool, Error> {
+        let index = self.index();
+        let is_old_blob = index.is_owned(&link.repository)
+            && !link.record.is_manifest
+            && self.settings.order.time_of(&link.record) < oldest_alive_ms;
+        Ok(is_old_blob && life::linked_parents(index, &link.repository, &link.digest)?.is_empty())
     }
 
     /// When the next link falls due, in milliseconds since the Unix epoch; `None` when nothing expires.

@@ -15,7 +15,7 @@ use crate::store::layout::Directory;
 use crate::store::{BlobFolder, Link, Store, blocking};
 
 /// Leftover files younger than this may be in use.
-const LEFTOVER_AGE_MS: u64 = 10 * 60 * 1000;
+pub(super) const LEFTOVER_AGE_MS: u64 = 10 * 60 * 1000;
 
 /// Progress is told each so many links.
 const PROGRESS_EVERY: u64 = 1000;
@@ -59,6 +59,7 @@ impl<V: Clone + Send + Sync + 'static> Collector<V> {
             expiries: Expiries::load(self.store().root(), self.settings.ttl_ms()),
             now_ms,
             trusted_before_ms,
+            upload_age_ms: self.settings.upload_age_ms(),
             token: token.clone(),
             links: 0,
         };
@@ -185,6 +186,8 @@ struct Scan {
     expiries: Expiries,
     now_ms: u64,
     trusted_before_ms: Option<u64>,
+    /// Uploads younger than this may be continued.
+    upload_age_ms: u64,
     token: CancellationToken,
     links: u64,
 }
@@ -202,7 +205,10 @@ impl Scan {
 
     fn repository(&mut self, directory: &Directory) -> Result<(), Error> {
         let before_ms = self.now_ms.saturating_sub(LEFTOVER_AGE_MS);
-        let left = self.store.sweep_repository(directory, before_ms);
+        let uploads_before_ms = self.now_ms.saturating_sub(self.upload_age_ms);
+        let left = self
+            .store
+            .sweep_repository(directory, before_ms, uploads_before_ms);
         self.metrics.swept(left.files);
         for digest in self.store.revisions(directory)? {
             self.revision(directory, &digest)?;

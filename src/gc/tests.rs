@@ -50,6 +50,7 @@ impl Bench {
                 interval: Duration::from_mins(1),
                 scrub_interval: None,
                 scrub_rate_bytes: u64::MAX,
+                upload_expiry: None,
             },
             limit: SizeLimit::Bytes(u64::MAX),
             unlinked: Arc::default(),

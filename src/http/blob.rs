@@ -27,17 +27,42 @@ pub(super) async fn serve(
     digest: &str,
 ) -> Result<Response, Failure> {
     let digest = parse(digest)?;
-    let is_not_modified = is_not_modified(&asked.headers, &digest);
-    if asked.is_head() || is_not_modified {
+    if is_about_size(asked, &digest) {
         let answer = edge.registry.blob_size(repository, &digest).await?;
-        edge.metrics.answered(Kind::Blob, answer.is_hit());
-        return Ok(without_body(&digest, &answer, is_not_modified));
+        return Ok(respond_size(edge, asked, &digest, &answer));
     }
-    let wants = wanted_ranges(&asked.headers, &digest).map_or(Wants::Whole, Wants::Ranges);
+    let wants = wants(asked, &digest);
     let blob = edge.registry.blob(repository, &digest, &wants).await?;
-    let mut headers = blob_headers(&digest, blob.provenance());
+    respond(edge, asked, &digest, blob, &wants).await
+}
+
+/// Whether no body is to be sent.
+pub(super) fn is_about_size(asked: &Asked, digest: &Digest) -> bool {
+    asked.is_head() || is_not_modified(&asked.headers, digest)
+}
+
+/// How much the client wants.
+pub(super) fn wants(asked: &Asked, digest: &Digest) -> Wants {
+    wanted_ranges(&asked.headers, digest).map_or(Wants::Whole, Wants::Ranges)
+}
+
+/// The size of a blob, or that the client has it already.
+pub(super) fn respond_size(edge: &Edge, asked: &Asked, digest: &Digest, answer: &Answer<u64>) -> Response {
+    edge.metrics.answered(Kind::Blob, answer.is_hit());
+    without_body(digest, answer, is_not_modified(&asked.headers, digest))
+}
+
+/// What is wanted of an open blob.
+pub(super) async fn respond(
+    edge: &Edge,
+    asked: &Asked,
+    digest: &Digest,
+    blob: Blob,
+    wants: &Wants,
+) -> Result<Response, Failure> {
+    let mut headers = blob_headers(digest, blob.provenance());
     let is_hit = blob.provenance().is_hit();
-    let (status, content, length) = read(blob, &wants, &mut headers).await?;
+    let (status, content, length) = read(blob, wants, &mut headers).await?;
     edge.metrics.answered(Kind::Blob, is_hit);
     if let Some(length) = length {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(length));

@@ -11,7 +11,7 @@ use super::error::Failure;
 use super::headers::{OCI_FILTERS_APPLIED, add_provenance, insert};
 use super::{Asked, Edge};
 use crate::oci::{ErrorCode, media_type};
-use crate::registry::{Page, PageRequest, Repository};
+use crate::registry::{HostedRepository, Page, PageRequest, Repository};
 
 /// How many repositories a page of the catalog has where the client names no number, as in distribution.
 const DEFAULT_CATALOG_PAGE: u64 = 100;
@@ -68,6 +68,56 @@ pub(super) async fn referrers(
     Ok(response)
 }
 
+/// Answers `/v2/<name>/tags/list` of a hosted repository.
+pub(super) async fn hosted_tags(
+    edge: &Edge,
+    asked: &Asked,
+    repository: &HostedRepository,
+) -> Result<Response, Failure> {
+    let name = repository.name().as_str();
+    let body = |entries: &[String]| json!({ "name": name, "tags": entries });
+    let Some(mut request) = page_request(asked)? else {
+        return Ok(json_response("application/json", &body(&[])));
+    };
+    request.limit = request.limit.map(|n| n.min(edge.settings.max_tags));
+    let page = edge.registry.hosted_tags(repository, &request).await?;
+    let mut response = json_response("application/json", &body(&page.entries));
+    add_link(&mut response, asked, &request, &page);
+    Ok(response)
+}
+
+/// Answers `/v2/<name>/referrers/<digest>` of a hosted repository, page by page.
+pub(super) fn hosted_referrers(
+    edge: &Edge,
+    asked: &Asked,
+    repository: &HostedRepository,
+    digest: &str,
+) -> Result<Response, Failure> {
+    let digest = blob::parse(digest)?;
+    let types = &asked.query.artifact_types;
+    let request = page_request(asked)?.unwrap_or_default();
+    let (found, next_after) = edge
+        .registry
+        .hosted_referrers(repository, &digest, types, &request)?;
+    let page = Page {
+        entries: found.manifests.iter().map(|m| m.digest.clone()).collect(),
+        next_after,
+    };
+    let body = json!({
+        "schemaVersion": 2,
+        "mediaType": media_type::OCI_INDEX,
+        "manifests": found.manifests,
+    });
+    let mut response = json_response(media_type::OCI_INDEX, &body);
+    if found.is_filtered {
+        response
+            .headers_mut()
+            .insert(OCI_FILTERS_APPLIED, HeaderValue::from_static("artifactType"));
+    }
+    add_link(&mut response, asked, &request, &page);
+    Ok(response)
+}
+
 /// Reads `n` and `last`; `None` when nothing is asked for (`n=0`).
 fn page_request(asked: &Asked) -> Result<Option<PageRequest>, Failure> {
     let limit = match asked.query.n.as_deref() {
@@ -115,6 +165,9 @@ fn add_link(response: &mut Response, asked: &Asked, request: &PageRequest, page:
         .append_pair("n", &limit.to_string());
     if let Some(ns) = &asked.query.ns {
         query.append_pair("ns", ns);
+    }
+    for artifact_type in &asked.query.artifact_types {
+        query.append_pair("artifactType", artifact_type);
     }
     let target = format!("<{}?{}>; rel=\"next\"", asked.path, query.finish());
     insert(response.headers_mut(), LINK, &target);

@@ -27,7 +27,7 @@ pub(super) async fn serve(
 }
 
 /// A bad digest is the client's mistake; a bad tag only cannot exist.
-fn parse(text: &str) -> Result<Reference, Failure> {
+pub(super) fn parse(text: &str) -> Result<Reference, Failure> {
     Reference::parse(text).map_err(|error| match error {
         ReferenceError::Digest(_) => {
             Failure::bad_request(ErrorCode::DigestInvalid, error.to_string()).with_detail(text)
@@ -38,7 +38,8 @@ fn parse(text: &str) -> Result<Reference, Failure> {
     })
 }
 
-fn respond(conditions: &HeaderMap, answer: Answer<ManifestContent>) -> Response {
+/// The manifest, or that the client has it already.
+pub(super) fn respond(conditions: &HeaderMap, answer: Answer<ManifestContent>) -> Response {
     let mut headers = HeaderMap::new();
     add_identity(&mut headers, &answer.value.digest);
     add_provenance(&mut headers, &answer);

@@ -245,6 +245,14 @@ pub struct Query {
     pub last: Option<String>,
     /// `artifactType`, each time it stands there.
     pub artifact_types: Vec<String>,
+    /// `digest`: of a blob that is pushed.
+    pub digest: Option<String>,
+    /// `mount`: the digest of a blob that another repository has.
+    pub mount: Option<String>,
+    /// `from`: which repository.
+    pub from: Option<String>,
+    /// `tag` of a manifest that is pushed, each time it stands there.
+    pub tags: Vec<String>,
 }
 
 impl Query {
@@ -260,6 +268,10 @@ impl Query {
                 "ns" => query.ns = query.ns.or(Some(value)),
                 "n" => query.n = query.n.or(Some(value)),
                 "last" => query.last = query.last.or(Some(value)),
+                "digest" => query.digest = query.digest.or(Some(value)),
+                "mount" => query.mount = query.mount.or(Some(value)),
+                "from" => query.from = query.from.or(Some(value)),
+                "tag" => query.tags.push(value),
                 "artifactType" => query.artifact_types.push(value),
                 _ => {}
             }

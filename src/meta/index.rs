@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
 use sled::Transactional;
@@ -28,8 +28,12 @@ struct Shared {
     path: PathBuf,
     trees: RwLock<Option<Trees>>,
     touches: Touches,
+    owned: OnceLock<Owned>,
     _lock: Lock,
 }
+
+/// Which repositories are pinned as a whole.
+type Owned = Box<dyn Fn(&str) -> bool + Send + Sync>;
 
 impl Index {
     /// Opens the index at `path` (`<root>/larder/index`), or makes an empty one where there is none or it cannot be
@@ -44,12 +48,27 @@ impl Index {
             path: path.to_owned(),
             trees: RwLock::new(Some(trees)),
             touches: Touches::default(),
+            owned: OnceLock::new(),
             _lock: lock,
         };
         let index = Self {
             shared: Arc::new(shared),
         };
         Ok((index, opened))
+    }
+
+    /// Pins repositories as a whole, as they are and as they will be: those that larder owns. Only the first call counts.
+    pub fn pin_repositories(&self, is_owned: impl Fn(&str) -> bool + Send + Sync + 'static) {
+        // A second call would have to come from a second service over the same index, which there is not.
+        drop(self.shared.owned.set(Box::new(is_owned)));
+    }
+
+    /// Whether a repository is pinned as a whole.
+    pub fn is_owned(&self, repository: &str) -> bool {
+        self.shared
+            .owned
+            .get()
+            .is_some_and(|is_owned| is_owned(repository))
     }
 
     /// Notes whether the index covers all files: false when a rebuild begins, true when it has ended.
@@ -117,6 +136,7 @@ impl Index {
             .latest(&key)
             .unwrap_or(0)
             .max(record.last_use_ms);
+        record.is_pinned |= self.is_owned(repository);
         Ok(Some(record))
     }
 

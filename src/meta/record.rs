@@ -38,7 +38,7 @@ pub struct ContentRecord {
 pub struct LinkRecord {
     /// Whether it is linked as a manifest.
     pub is_manifest: bool,
-    /// Whether it is never to be expired or evicted.
+    /// Whether it is never to be expired or evicted: itself, or the repository as a whole.
     pub is_pinned: bool,
     /// When it came to this repository, in milliseconds since the Unix epoch.
     pub added_ms: u64,

@@ -138,10 +138,12 @@ impl Index {
                 break;
             }
             let (_, digest) = key::split_link(&key).ok_or(Error::Damaged { table: "links" })?;
+            let mut record: LinkRecord = decode("links", &record)?;
+            record.is_pinned |= self.is_owned(repository);
             links.push(Link {
                 repository: repository.to_owned(),
                 digest,
-                record: decode("links", &record)?,
+                record,
             });
         }
         Ok(links)

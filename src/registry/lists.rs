@@ -163,7 +163,7 @@ fn index_entries(bytes: &[u8]) -> Vec<Descriptor> {
         .manifests
 }
 
-fn filtered(mut manifests: Vec<Descriptor>, artifact_types: &[String]) -> Referrers {
+pub(super) fn filtered(mut manifests: Vec<Descriptor>, artifact_types: &[String]) -> Referrers {
     let is_filtered = !artifact_types.is_empty();
     if is_filtered {
         manifests.retain(|m| {
@@ -179,7 +179,7 @@ fn filtered(mut manifests: Vec<Descriptor>, artifact_types: &[String]) -> Referr
 }
 
 /// The entries after `after`, at most `limit` of them; `entries` are in order.
-fn page_of(mut entries: Vec<String>, after: Option<&str>, limit: u64) -> Page {
+pub(super) fn page_of(mut entries: Vec<String>, after: Option<&str>, limit: u64) -> Page {
     if let Some(after) = after {
         entries.retain(|entry| entry.as_str() > after);
     }

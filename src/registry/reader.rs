@@ -26,7 +26,8 @@ const REHASH_BYTES: usize = 256 * 1024;
 /// A blob that can be read.
 pub struct Blob {
     core: Arc<Core>,
-    origin: Origin,
+    /// Where to go on when it is not on the volume; a blob that is stored needs none.
+    origin: Option<Origin>,
     answer: Answer<()>,
     size_bytes: Option<u64>,
     source: Source,
@@ -64,10 +65,26 @@ impl Blob {
         };
         Self {
             core,
-            origin,
+            origin: Some(origin),
             answer: Answer { value: (), how, age },
             size_bytes,
             source,
+            beside: Mutex::new(None),
+        }
+    }
+
+    /// A blob of a repository that has no upstream.
+    pub(super) fn hosted(core: Arc<Core>, stored: StoredBlob) -> Self {
+        Self {
+            core,
+            origin: None,
+            answer: Answer {
+                value: (),
+                how: How::Hit,
+                age: None,
+            },
+            size_bytes: Some(stored.size_bytes),
+            source: Source::Stored(stored),
             beside: Mutex::new(None),
         }
     }
@@ -92,8 +109,8 @@ impl Blob {
     /// # Errors
     /// [`Error`] when upstream has to be asked and fails before the first byte.
     pub async fn read(&self, range: Option<Range<u64>>) -> Result<Content, Error> {
-        match &self.source {
-            Source::Stored(stored) => {
+        match (&self.source, &self.origin) {
+            (Source::Stored(stored), _) => {
                 let range = range.unwrap_or(0..stored.size_bytes);
                 let piece = Piece::File {
                     file: Arc::clone(&stored.file),
@@ -101,44 +118,51 @@ impl Blob {
                 };
                 Ok(stream::once(std::future::ready(Ok(piece))).boxed())
             }
-            Source::Filling(fill) => Ok(self.read_fill(fill, range)),
-            Source::Past(body) => {
+            (Source::Filling(fill), Some(origin)) => Ok(self.read_fill(fill, origin, range)),
+            (Source::Past(body), Some(origin)) => {
                 let opened = if range.is_none() { body.lock().take() } else { None };
-                self.read_past(opened, range).await
+                Self::read_past(origin, opened, range).await
             }
+            (_, None) => Err(Error::Internal(
+                "only what is stored can be read without an upstream".to_owned(),
+            )),
         }
     }
 
-    fn read_fill(&self, fill: &Arc<Fill>, range: Option<Range<u64>>) -> Content {
+    fn read_fill(&self, fill: &Arc<Fill>, origin: &Origin, range: Option<Range<u64>>) -> Content {
         if let Some(range) = &range {
             let opened = self.beside.lock().take_if(|body| body.position() == range.start);
             let progress = fill.now();
             let is_far = range.start >= progress.readable_bytes.saturating_add(NEAR_BYTES);
             if opened.is_some() || (is_far && progress.end.is_none()) {
                 self.core.metrics.ranges_beside.inc();
-                return ranged::beside(Arc::clone(fill), self.origin.clone(), range.clone(), opened);
+                return ranged::beside(Arc::clone(fill), origin.clone(), range.clone(), opened);
             }
         }
         let is_whole = range.is_none() || range == self.size_bytes.map(|size| 0..size);
-        Follower::new(Arc::clone(fill), self.origin.clone(), range, is_whole).content()
+        Follower::new(Arc::clone(fill), origin.clone(), range, is_whole).content()
     }
 
-    async fn read_past(&self, opened: Option<Body>, range: Option<Range<u64>>) -> Result<Content, Error> {
-        let failed = |e: upstream::Error| blobs::blob_error(&e, &self.origin.digest);
+    async fn read_past(
+        origin: &Origin,
+        opened: Option<Body>,
+        range: Option<Range<u64>>,
+    ) -> Result<Content, Error> {
+        let failed = |e: upstream::Error| blobs::blob_error(&e, &origin.digest);
         if let Some(range) = range {
-            let body = Body::open(self.origin.clone(), range.start, Some(range.end), Skip::Allowed).await;
+            let body = Body::open(origin.clone(), range.start, Some(range.end), Skip::Allowed).await;
             return Ok(relay(body.map_err(failed)?));
         }
         let body = match opened {
             Some(body) => body,
-            None => Body::open(self.origin.clone(), 0, None, Skip::Allowed)
+            None => Body::open(origin.clone(), 0, None, Skip::Allowed)
                 .await
                 .map_err(failed)?,
         };
         Ok(verifying(
             body,
-            Hasher::new(self.origin.digest.algorithm()),
-            self.origin.digest.clone(),
+            Hasher::new(origin.digest.algorithm()),
+            origin.digest.clone(),
         ))
     }
 }

@@ -8,6 +8,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::Error;
+use super::hosted::{HostedRepository, Hosting};
+use crate::config::Hosted;
 use crate::oci::Name;
 use crate::store::layout::Directory;
 use crate::upstream::Upstream;
@@ -66,6 +68,7 @@ pub struct Repositories {
     default: Option<usize>,
     /// One upstream, as in distribution: `ns` says nothing, and directories carry no host.
     is_single: bool,
+    hosting: Option<Arc<Hosting>>,
 }
 
 /// A repository of an upstream, as a client addressed it. Cheap to clone.
@@ -84,7 +87,57 @@ impl Repositories {
             entries: entries.into_iter().map(Arc::new).collect(),
             default,
             is_single,
+            hosting: None,
         }
+    }
+
+    /// Has some repositories hosted here. Where there are several upstreams, their directories are theirs.
+    #[must_use]
+    pub fn with_hosted(mut self, hosted: Option<Hosted>) -> Self {
+        let hosts = self.entries.iter().filter(|_| !self.is_single);
+        let reserved = hosts.map(|entry| entry.name.replace(':', "_")).collect();
+        self.hosting = hosted.map(|hosted| Arc::new(Hosting::new(hosted, reserved)));
+        self
+    }
+
+    pub(super) fn hosting(&self) -> Option<&Arc<Hosting>> {
+        self.hosting.as_ref()
+    }
+
+    /// Finds the hosted repository that a request means; `None` when it means one that is pulled through.
+    ///
+    /// A client that names one of several upstreams means that. With a single one its repositories lie among the
+    /// hosted ones, so there the name alone decides, also the name that Docker Hub makes of a short one.
+    ///
+    /// # Errors
+    /// [`Error::NameInvalid`] for a hosted path that is no name.
+    pub fn locate_hosted(
+        &self,
+        path: &str,
+        namespace: Option<&str>,
+    ) -> Result<Option<HostedRepository>, Error> {
+        let Some(hosting) = &self.hosting else {
+            return Ok(None);
+        };
+        let is_upstream = |host: &str| {
+            let host = without_default_port(host);
+            self.entries.iter().any(|entry| entry.answers_to(host))
+        };
+        let prefix = path.split_once('/').map(|(host, _)| host);
+        if !self.is_single && (namespace.is_some_and(is_upstream) || prefix.is_some_and(is_upstream)) {
+            return Ok(None);
+        }
+        if hosting.owns(path) {
+            return HostedRepository::parse(path).map(Some);
+        }
+        if !self.is_single {
+            return Ok(None);
+        }
+        let shadowed = self.locate(path, namespace).ok();
+        let directory = shadowed
+            .filter(|repository| hosting.owns(repository.directory().as_str()))
+            .map(|repository| HostedRepository::parse(repository.directory().as_str()));
+        directory.transpose()
     }
 
     /// Finds the repository that a request means: by `ns`, by a host as first path component, or by default.
@@ -132,7 +185,8 @@ impl Repositories {
 
     /// Whether nothing that any upstream gives needs a login: then content found here answers for every repository.
     pub(super) fn are_public(&self) -> bool {
-        self.entries.iter().all(|entry| entry.upstream.is_public())
+        // What was pushed here is nothing that an upstream gave.
+        self.hosting.is_none() && self.entries.iter().all(|entry| entry.upstream.is_public())
     }
 }
 
@@ -236,6 +290,45 @@ mod tests {
             (quay.upstream_host(), quay.directory().as_str()),
             ("quay.io", "quay.io/a/b")
         );
+    }
+
+    #[test]
+    fn hosted_and_pulled_through_repositories_do_not_shadow_each_other() {
+        let hosted = |names: &[&str]| {
+            let patterns = names.iter().map(|n| crate::config::Pattern::parse(n).unwrap());
+            Some(Hosted {
+                repositories: patterns.collect(),
+                is_delete_enabled: false,
+                upload_expiry: Duration::from_secs(1),
+                quota_bytes: None,
+            })
+        };
+        let found = |all: &Repositories, path: &str, ns: Option<&str>| {
+            let found = all.locate_hosted(path, ns).unwrap();
+            found.map(|repository| repository.name().to_string())
+        };
+        let all = many().with_hosted(hosted(&["*"]));
+        assert_eq!(found(&all, "team/app", None).as_deref(), Some("team/app"));
+        assert_eq!(
+            found(&all, "team/app", Some("larder.local")).as_deref(),
+            Some("team/app")
+        );
+        assert_eq!(found(&all, "docker.io/library/alpine", None), None);
+        assert_eq!(found(&all, "library/alpine", Some("docker.io")), None);
+        assert!(matches!(
+            all.locate_hosted("Team", None),
+            Err(Error::NameInvalid(_))
+        ));
+        let owned = all.hosting().unwrap();
+        assert!(owned.owns("team/app") && !owned.owns("docker.io/library/alpine"));
+        let single = Repositories::new(vec![entry("docker.io", &[])], Some(0), true)
+            .with_hosted(hosted(&["library/own", "team/*"]));
+        assert_eq!(found(&single, "own", None).as_deref(), Some("library/own"));
+        assert_eq!(
+            found(&single, "docker.io/team/a", None).as_deref(),
+            Some("team/a")
+        );
+        assert_eq!(found(&single, "library/alpine", None), None);
     }
 
     #[test]

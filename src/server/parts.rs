@@ -114,11 +114,10 @@ impl Shared {
             .iter()
             .map(|upstream| self.entry(config, upstream));
         let entries = entries.collect::<Result<Vec<_>, _>>()?;
-        Ok(Repositories::new(
-            entries,
-            config.proxy.default_upstream,
-            config.proxy.is_single,
-        ))
+        Ok(
+            Repositories::new(entries, config.proxy.default_upstream, config.proxy.is_single)
+                .with_hosted(config.larder.hosted.clone()),
+        )
     }
 
     fn entry(&self, config: &Config, upstream: &UpstreamConfig) -> Result<Entry, Error> {

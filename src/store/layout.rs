@@ -109,6 +109,11 @@ pub fn revisions_root(directory: &Directory) -> Path {
     ))
 }
 
+/// The folder of a repository's unfinished uploads.
+pub fn uploads_root(directory: &str) -> Path {
+    Path::from(format!("{REGISTRY}/repositories/{directory}/_uploads"))
+}
+
 /// The file of a link.
 pub fn link(directory: &Directory, link: &Link) -> Path {
     let root = format!("{REGISTRY}/repositories/{directory}");

@@ -60,12 +60,19 @@ impl Store {
     }
 
     /// Removes a repository's unfinished uploads, temporary files beside its links, and the folders that are empty
-    /// then. What is younger than `before_ms` stays: it may be in use. Blocking.
-    pub fn sweep_repository(&self, directory: &Directory, before_ms: u64) -> Leftovers {
+    /// then. What is younger than `before_ms` stays: it may be in use. Uploads stay as long as they are younger than
+    /// `uploads_before_ms`. Blocking.
+    pub fn sweep_repository(
+        &self,
+        directory: &Directory,
+        before_ms: u64,
+        uploads_before_ms: u64,
+    ) -> Leftovers {
         let mut found = Leftovers::default();
         let root = self.path_of(&layout::repository_root(directory.as_str()));
         for name in ["_uploads", "_layers", "_manifests"] {
             let is_upload = name == "_uploads";
+            let before_ms = if is_upload { uploads_before_ms } else { before_ms };
             sweep(&root.join(name), before_ms, &mut found, &|path| {
                 is_upload || path.file_name().is_none_or(|file| file != "link")
             });
@@ -152,9 +159,11 @@ mod tests {
         fs::create_dir_all(root.join("_uploads/uuid/hashstates")).unwrap();
         fs::write(root.join("_uploads/uuid/data"), b"partial").unwrap();
         fs::create_dir_all(root.join("_manifests/tags/old/index")).unwrap();
-        assert_eq!(store.sweep_repository(&directory, 0), Leftovers::default());
-        let found = store.sweep_repository(&directory, u64::MAX);
-        assert_eq!(found, Leftovers { files: 2, bytes: 11 });
+        assert_eq!(store.sweep_repository(&directory, 0, 0), Leftovers::default());
+        let kept = store.sweep_repository(&directory, u64::MAX, 0);
+        assert_eq!(kept, Leftovers { files: 1, bytes: 4 });
+        let found = store.sweep_repository(&directory, u64::MAX, u64::MAX);
+        assert_eq!(found, Leftovers { files: 1, bytes: 7 });
         assert_eq!(store.linked(&directory, &link).unwrap(), Some(target));
         assert!(!root.join("_uploads").exists() && !root.join("_manifests").exists());
     }

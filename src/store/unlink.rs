@@ -51,6 +51,21 @@ impl Store {
         Ok(removed)
     }
 
+    /// Removes a tag with its history; the manifests it meant stay. One that is not there is no error. Blocking.
+    ///
+    /// # Errors
+    /// [`Error`] when the volume fails.
+    pub fn remove_tag(&self, directory: &Directory, tag: &Tag) -> Result<(), Error> {
+        self.remove_link(directory, &Link::Tag(tag.clone()))?;
+        let folder = self.path_of(&layout::tags_root(directory)).join(tag.as_str());
+        match fs::remove_dir_all(&folder) {
+            Err(error) if !is_absent(&error) => {
+                Err(Error::io(Operation::Delete, folder.display().to_string(), error))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Removes one link and the folders that are empty then; one that is not there is no error. Blocking.
     ///
     /// # Errors

@@ -111,3 +111,25 @@ fn gardeners_file_has_exactly_these_values() {
     };
     assert_eq!(config.health, health);
 }
+
+#[test]
+fn the_hosting_example_owns_every_repository_and_needs_no_upstream() {
+    let config = example("hosted.yml").config;
+    let hosted = config.larder.hosted.unwrap();
+    assert!(hosted.owns("a") && hosted.owns("team/app") && hosted.is_delete_enabled);
+    assert_eq!(hosted.upload_expiry, Duration::from_hours(24));
+    assert_eq!(hosted.quota_bytes, None);
+    assert!(config.proxy.upstreams.is_empty() && config.proxy.is_single);
+}
+
+#[test]
+fn hosted_patterns_are_checked_and_an_upstream_may_stand_beside_them() {
+    let text = format!("{MINIMAL}larder: {{hosted: {{repositories: [team/*], quota: 1GiB}}}}\n");
+    let both = config(&text);
+    let hosted = both.larder.hosted.unwrap();
+    assert!(hosted.owns("team/app") && !hosted.owns("library/alpine") && !hosted.is_delete_enabled);
+    assert_eq!(hosted.quota_bytes, Some(1 << 30));
+    assert_eq!(both.proxy.upstreams.len(), 1);
+    let wrong = load(&text.replace("team/*", "Team"), &[]).unwrap_err();
+    assert_eq!(wrong.problems[0].key, "larder.hosted.repositories");
+}
