@@ -4,6 +4,8 @@ mod client;
 mod content;
 mod uploads;
 
+use std::time::Duration;
+
 use reqwest::StatusCode;
 use serde_json::json;
 
@@ -114,4 +116,80 @@ async fn a_quota_bounds_what_is_hosted() {
         client.get(&location).await.status,
         StatusCode::NO_CONTENT.as_u16()
     );
+}
+
+#[tokio::test]
+async fn an_upload_that_was_left_alone_expires_and_others_stay() {
+    let larder = hosting().set("larder.hosted.uploadexpiry", "1h").start().await;
+    let client = Client::of(&larder);
+    let (old, young) = (client.begin("app").await, client.begin("app").await);
+    client.patch(&young, 0, b"01234").await.is(202);
+    let builder = larder.kill().await;
+    let id = old.rsplit('/').next().unwrap();
+    let uploads = builder.root.join("docker/registry/v2/repositories/app/_uploads");
+    let data = std::fs::File::options()
+        .write(true)
+        .open(uploads.join(id).join("data"))
+        .unwrap();
+    let long_ago = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    data.set_modified(long_ago).unwrap();
+    let larder = builder.start().await;
+    let client = Client::of(&larder);
+    larder.until("the sweep", || !uploads.join(id).exists()).await;
+    client.get(&old).await.is(404);
+    assert_eq!(client.get(&young).await.is(204).header("range"), "0-4");
+}
+
+#[tokio::test]
+async fn a_login_is_asked_for_before_anything_is_written() {
+    let builder = hosting();
+    let path = builder.folder().join("htpasswd");
+    let hash = bcrypt::hash_with_salt("b", 4, [7; 16]).unwrap();
+    std::fs::write(&path, format!("a:{hash}\n")).unwrap();
+    let larder = builder
+        .set("auth.htpasswd.realm", "larder")
+        .set("auth.htpasswd.path", path.to_str().unwrap())
+        .start()
+        .await;
+    let client = Client::of(&larder);
+    let uploads = "/v2/app/blobs/uploads/";
+    for (method, path) in [
+        ("POST", uploads),
+        ("PUT", "/v2/app/manifests/1"),
+        ("DELETE", "/v2/app/manifests/1"),
+    ] {
+        let refused = client.ask(method, path, &[], "").await.is(401);
+        assert_eq!(refused.code(), "UNAUTHORIZED");
+    }
+    let login = [("authorization", "Basic YTpi")];
+    client.ask("POST", uploads, &login, "").await.is(202);
+}
+
+#[tokio::test]
+async fn thirty_two_clients_push_small_blobs_and_one_image_at_once() {
+    let larder = hosting().start().await;
+    let client = &Client::of(&larder);
+    let pushes = (0..32_u32).map(|pusher| async move {
+        for number in 0..16_u32 {
+            let bytes = format!(
+                "{}",
+                if number % 4 == 0 {
+                    number
+                } else {
+                    pusher * 100 + number
+                }
+            );
+            let digest = client
+                .push_blob(&format!("team/{}", pusher % 4), bytes.as_bytes())
+                .await;
+            client
+                .has_blob(&format!("team/{}", pusher % 4), &digest, bytes.as_bytes())
+                .await;
+        }
+        client.push_image("team/all", "same").await
+    });
+    let digests = futures::future::join_all(pushes).await;
+    assert!(digests.iter().all(|digest| *digest == digests[0]));
+    client.get("/v2/team/all/manifests/same").await.is(200);
+    assert!(larder.leftovers().is_empty(), "{:?}", larder.leftovers());
 }

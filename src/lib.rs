@@ -5,7 +5,7 @@
 //! ```text
 //! server     composes the parts from a Config, binds, runs until told to stop, drains in order
 //! http       the edge: routes, headers, errors, ranges, listeners, the admin listener
-//! registry   the service, which knows no HTTP: blobs, manifests, fills, tags, referrers
+//! registry   the service, which knows no HTTP: blobs, manifests, fills, tags, referrers, what is pushed
 //! gc         what leaves the volume, and when
 //! store      bytes: content-addressed blobs, links, spool files
 //! upstream   the other registry: requests, tokens, redirects, retries, rate limits

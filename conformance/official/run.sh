@@ -13,7 +13,10 @@ official=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/registries.sh"
 
 modes=(
+    hosted-1.1
+    hosted-dev
     pull-through-docker-registry
+    pull-through-larder
     read-only-1.1
     read-only-dev
 )

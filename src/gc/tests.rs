@@ -306,6 +306,27 @@ async fn an_index_keeps_its_children_and_a_pin_keeps_everything() {
 }
 
 #[tokio::test]
+async fn owned_repositories_keep_their_images_and_lose_blobs_that_no_manifest_claims() {
+    let mut bench = Bench::new();
+    let owned = |name: &str| name.starts_with("own/");
+    bench.pull("own/app", "1", &["x"], 1000).await;
+    bench.pull("other", "1", &["y"], 1000).await;
+    bench.pull_blob("own/app", b"unclaimed", 1000).await;
+    bench.restart(true);
+    bench.index().pin_repositories(owned);
+    let token = CancellationToken::new();
+    bench.collector().rebuild(None, &token).await.unwrap();
+    let now_ms = bench.clock.now_ms();
+    bench.limit = SizeLimit::Bytes(1);
+    bench.collector().pass(now_ms + 20 * HOUR_MS).await.unwrap();
+    assert!(bench.holds("own/app", "x") && bench.holds("own/app", "unclaimed"));
+    assert!(!bench.holds("other", "y"));
+    bench.collector().pass(now_ms + 2 * TTL_MS).await.unwrap();
+    assert!(bench.holds("own/app", "x") && bench.has_tag("own/app", "1"));
+    assert!(!bench.holds("own/app", "unclaimed"));
+}
+
+#[tokio::test]
 async fn bytes_stay_while_their_slot_is_taken() {
     let bench = Bench::new();
     bench.pull("a", "one", &["x"], 1000).await;

@@ -102,7 +102,6 @@ impl Registry {
     /// [`Error::BlobUnknown`].
     pub async fn hosted_blob(&self, repository: &HostedRepository, digest: &Digest) -> Result<Blob, Error> {
         let stored = self.core.hosted_blob(repository, digest).await?;
-        self.core.touch(&repository.directory, &stored.canonical);
         Ok(Blob::hosted(Arc::clone(&self.core), stored))
     }
 
@@ -202,7 +201,11 @@ impl Core {
     ) -> Result<StoredBlob, Error> {
         let link = Link::Layer(digest.clone());
         match self.find(&repository.directory, link, digest).await {
-            Found::Linked(stored) => Ok(stored),
+            Found::Linked(stored) => {
+                // Also a question counts as a use: whoever asks is about to push a manifest that needs it.
+                self.touch(&repository.directory, &stored.canonical);
+                Ok(stored)
+            }
             Found::Unlinked(_) | Found::Absent => Err(Error::BlobUnknown(digest.to_string())),
         }
     }
