@@ -39,6 +39,8 @@ mod kit;
 #[cfg(test)]
 mod layers;
 #[cfg(test)]
+mod life;
+#[cfg(test)]
 mod manifests;
 #[cfg(test)]
 mod memory;

@@ -7,8 +7,9 @@ use crate::meta::{Link, Order};
 /// Links looked at in one go.
 const BATCH: usize = 32;
 
-/// An image that was used within this time is being pulled, for all we know, and stays.
-const IN_USE_MS: u64 = 10_000;
+/// An image that was used within this time is being pulled, for all we know; where everything is younger than this, it
+/// is the second time that decides.
+const IN_USE_MS: [u64; 2] = [10_000, 500];
 
 impl<V: Clone + Send + Sync + 'static> Collector<V> {
     /// Evicts whole images, least recently used first, until what is used and reserved is below the low mark, or nothing
@@ -22,14 +23,23 @@ impl<V: Clone + Send + Sync + 'static> Collector<V> {
             return Ok(0);
         }
         freed_bytes += self.delete_doomed(Reason::Full).await?;
-        let target_bytes = self.parts.capacity.excess_bytes();
+        for in_use_ms in IN_USE_MS {
+            let target_bytes = self.parts.capacity.excess_bytes();
+            let unused_since_ms = now_ms.saturating_sub(in_use_ms);
+            freed_bytes += self.evict_until(target_bytes, unused_since_ms).await?;
+        }
+        Ok(freed_bytes)
+    }
+
+    /// Evicts what was not used since `unused_since_ms` until `target_bytes` are free. Returns the bytes freed.
+    async fn evict_until(&self, target_bytes: u64, unused_since_ms: u64) -> Result<u64, Error> {
         let mut after = None;
         let mut evicted_bytes = 0;
         while evicted_bytes < target_bytes {
             let (batch, last) = self.index().oldest(Order::Use, after.as_ref(), BATCH)?;
             for link in batch {
-                if link.record.last_use_ms.saturating_add(IN_USE_MS) > now_ms {
-                    return Ok(freed_bytes + evicted_bytes);
+                if link.record.last_use_ms > unused_since_ms {
+                    return Ok(evicted_bytes);
                 }
                 evicted_bytes += self.evict_link(link).await?;
                 if evicted_bytes >= target_bytes {
@@ -42,7 +52,7 @@ impl<V: Clone + Send + Sync + 'static> Collector<V> {
             after = last;
             tokio::task::yield_now().await;
         }
-        Ok(freed_bytes + evicted_bytes)
+        Ok(evicted_bytes)
     }
 
     /// Evicts the image that an old link belongs to, unless part of it was used later: then the link moves up to that
@@ -73,11 +83,22 @@ impl<V: Clone + Send + Sync + 'static> Collector<V> {
             )?;
             return Ok(0);
         }
-        let is_filling = |link: &Link| self.parts.flights.peek(&link.digest).is_some();
-        if top.record.is_pinned || image.iter().any(is_filling) {
+        if top.record.is_pinned || self.is_being_pulled(&image)? {
             return Ok(0);
         }
         self.evict_image(&image).await
+    }
+
+    /// Whether a part of the image is on its way in; it is not linked before it is there.
+    fn is_being_pulled(&self, image: &[Link]) -> Result<bool, Error> {
+        for member in image {
+            let is_filling = |digest| self.parts.flights.peek(digest).is_some();
+            let edges = self.index().edges(&member.digest)?;
+            if is_filling(&member.digest) || edges.iter().any(|edge| is_filling(&edge.digest)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     async fn evict_image(&self, image: &[Link]) -> Result<u64, Error> {

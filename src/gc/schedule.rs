@@ -153,7 +153,9 @@ impl<V: Clone + Send + Sync + 'static> Collector<V> {
             Ok(Some(due_ms)) => Duration::from_millis(due_ms.saturating_sub(now_ms)),
             Ok(None) | Err(_) => self.settings.interval,
         };
-        due_in.max(SHORTEST_PAUSE).min(self.settings.interval)
+        // What comes while the collector sleeps falls due one whole life later, and not before.
+        let life = self.settings.ttl.unwrap_or(self.settings.interval);
+        due_in.min(life).min(self.settings.interval).max(SHORTEST_PAUSE)
     }
 
     async fn scrub_forever(&self, interval: Duration, token: &CancellationToken) {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use parking_lot::Mutex;
+use proptest::prelude::*;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -206,13 +207,23 @@ impl Bench {
                     short(&link.digest)
                 )));
             }
-            for (tag, record) in self.index().tags(&name).unwrap() {
-                let tag = format!("{root}/_manifests/tags/{tag}");
-                found.insert(PathBuf::from(format!("{tag}/current/link")));
+            for (tag, _) in self.index().tags(&name).unwrap() {
                 found.insert(PathBuf::from(format!(
-                    "{tag}/index/{}/link",
-                    short(&record.digest)
+                    "{root}/_manifests/tags/{tag}/current/link"
                 )));
+            }
+            // What a tag meant before is explained for as long as that image lives.
+            let directory = Directory::parse(&name).unwrap();
+            for tag in self.store.tag_folders(&directory).unwrap() {
+                for link in self.index().links(&name, None, usize::MAX).unwrap() {
+                    let trace = Link::TagIndex(Tag::parse(&tag).unwrap(), link.digest.clone());
+                    if self.store.linked(&directory, &trace).unwrap().is_some() {
+                        let place = short(&link.digest);
+                        found.insert(PathBuf::from(format!(
+                            "{root}/_manifests/tags/{tag}/index/{place}/link"
+                        )));
+                    }
+                }
             }
             repository = Some(name);
         }
@@ -492,4 +503,159 @@ async fn a_clock_that_is_set_neither_empties_nor_freezes_the_cache() {
     run_until_seen(&bench).await;
     assert!(bench.holds("a", "x"));
     assert!(last_use() <= bench.clock.now_ms());
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Pull(u8, u8, Vec<u8>),
+    Use(usize),
+    Wait(u64),
+    Pass,
+    Evict(u64),
+    Restart,
+    LoseIndex,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..2_u8, 0..3_u8, proptest::collection::vec(0..5_u8, 1..4)).prop_map(|(r, t, l)| Step::Pull(r, t, l)),
+        2 => (0..10_usize).prop_map(Step::Use),
+        2 => (1..20_u64).prop_map(Step::Wait),
+        3 => Just(Step::Pass),
+        1 => (10..100_u64).prop_map(Step::Evict),
+        1 => Just(Step::Restart),
+        1 => Just(Step::LoseIndex),
+    ]
+}
+
+/// An image as the model knows it.
+#[derive(Debug, Clone)]
+struct Known {
+    repository: String,
+    manifest: Digest,
+    layers: Vec<String>,
+    used_at_hour: u64,
+}
+
+/// The simple truth: which images there are, and when each was used last, in hours since the beginning.
+#[derive(Debug, Default)]
+struct Model {
+    hour: u64,
+    images: Vec<Known>,
+}
+
+impl Model {
+    fn is_alive(&self, image: &Known) -> bool {
+        image.used_at_hour + TTL_MS / HOUR_MS > self.hour
+    }
+
+    async fn run(&mut self, bench: &mut Bench, step: &Step) {
+        let now_ms = bench.clock.now_ms();
+        match step {
+            Step::Pull(repository, tag, layers) => {
+                let repository = format!("r{repository}");
+                let layers: Vec<String> = layers.iter().map(|l| format!("layer {l}")).collect();
+                let names: Vec<&str> = layers.iter().map(String::as_str).collect();
+                let manifest = bench.pull(&repository, &format!("t{tag}"), &names, now_ms).await;
+                self.images
+                    .retain(|i| (&i.repository, &i.manifest) != (&repository, &manifest));
+                let used_at_hour = self.hour;
+                self.images.push(Known {
+                    repository,
+                    manifest,
+                    layers,
+                    used_at_hour,
+                });
+            }
+            Step::Use(number) => {
+                let count = self.images.len().max(1);
+                if let Some(image) = self.images.get_mut(number % count) {
+                    bench.index().touch(&image.repository, &image.manifest, now_ms);
+                    image.used_at_hour = self.hour;
+                }
+            }
+            Step::Wait(hours) => {
+                self.hour += hours;
+                bench.clock.advance(i64::try_from(hours * HOUR_MS).unwrap());
+            }
+            Step::Pass => {
+                bench.collector().pass(now_ms).await.unwrap();
+                let hour = self.hour;
+                self.images.retain(|i| i.used_at_hour + TTL_MS / HOUR_MS > hour);
+            }
+            Step::Evict(percent) => {
+                let used = bench.index().totals().unwrap().bytes;
+                bench.limit = SizeLimit::Bytes(used * percent / 100);
+                bench.collector().evict(now_ms).await.unwrap();
+                bench.limit = SizeLimit::Bytes(u64::MAX);
+                let index = bench.index();
+                self.images
+                    .retain(|i| index.link(&i.repository, &i.manifest).unwrap().is_some());
+            }
+            Step::Restart => {
+                bench.index().flush_touches().unwrap();
+                bench.restart(false);
+            }
+            Step::LoseIndex => {
+                bench.restart(true);
+                bench
+                    .collector()
+                    .rebuild(None, &CancellationToken::new())
+                    .await
+                    .unwrap();
+                // All files were written within the first hour of real time.
+                self.images.iter_mut().for_each(|image| image.used_at_hour = 0);
+            }
+        }
+    }
+
+    fn hold(&self, bench: &Bench, after: &Step) {
+        for image in &self.images {
+            let link = bench.index().link(&image.repository, &image.manifest).unwrap();
+            assert!(link.is_some(), "{image:?} is gone after {after:?}");
+            for layer in &image.layers {
+                assert!(
+                    bench.holds(&image.repository, layer),
+                    "{image:?} lacks {layer} after {after:?}"
+                );
+            }
+        }
+        if matches!(after, Step::Pass) {
+            assert!(self.images.iter().all(|image| self.is_alive(image)));
+            assert_eq!(bench.index().totals().unwrap().roots, self.images.len() as u64);
+        }
+        if matches!(after, Step::Pass | Step::LoseIndex) {
+            assert_eq!(bench.files(), bench.explained(), "after {after:?}");
+        }
+        for layer in 0..5 {
+            let layer = format!("layer {layer}");
+            let manifests: BTreeSet<&Digest> = self
+                .images
+                .iter()
+                .filter(|image| image.layers.contains(&layer))
+                .map(|image| &image.manifest)
+                .collect();
+            let count = bench.index().parents(&digest(layer.as_bytes())).unwrap().len();
+            assert_eq!(count, manifests.len(), "references to {layer} after {after:?}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn whatever_happens_nothing_needed_goes_and_nothing_dead_stays(
+        steps in proptest::collection::vec(step(), 1..30)
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut bench = Bench::new();
+            let mut model = Model::default();
+            for step in &steps {
+                model.run(&mut bench, step).await;
+                model.hold(&bench, step);
+            }
+        });
+    }
 }

@@ -54,10 +54,10 @@ impl Capacity {
         }
     }
 
-    /// Reserves room for `size_bytes`. `None` when they cannot be stored whatever goes: the fill passes through then.
+    /// Reserves room for `size_bytes`. `None` when they cannot be stored: the fill passes through then.
     ///
-    /// Where the bound would be passed, the collector is told to make room and the fill may go on: what is used exceeds
-    /// the bound by no more than the fills under way.
+    /// Where the bound would be passed, the collector is told to make room and the fill may go on, unless the bound is
+    /// passed already: what is used exceeds it by no more than the fills under way.
     pub fn reserve(&self, size_bytes: u64) -> Option<Reservation> {
         let reservation = Reservation {
             capacity: self.clone(),
@@ -74,7 +74,8 @@ impl Capacity {
             .fetch_add(more_bytes, Ordering::Relaxed);
         let reserved = before + more_bytes;
         let limit = self.limit_bytes();
-        if self.used_bytes().saturating_add(reserved) > limit {
+        let used = self.used_bytes();
+        if used.saturating_add(reserved) > limit {
             self.nudge();
         }
         // A volume whose free space cannot be asked for is not a reason to store nothing.
@@ -86,7 +87,7 @@ impl Capacity {
         if more_bytes > free {
             self.nudge();
         }
-        size_bytes <= limit && more_bytes <= free
+        size_bytes <= limit && used <= limit && more_bytes <= free
     }
 
     /// Has the collector make room soon: the bound was reached, or the volume refused a write.
