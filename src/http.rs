@@ -121,7 +121,8 @@ impl Edge {
                 return hosted::serve(self, asked, &hosted, body).await;
             }
         }
-        if asked.is_write() && asked.route.is_under_v2() {
+        let is_tunnel = asked.method == Method::CONNECT;
+        if is_tunnel || (asked.is_write() && asked.route.is_under_v2()) {
             refuse_body(asked, body).await;
             return Err(Failure::read_only());
         }
@@ -132,7 +133,7 @@ impl Edge {
             Route::Catalog => discovery::catalog(self, asked).await,
             Route::Malformed => Err(Failure::bad_request(
                 ErrorCode::NameInvalid,
-                "the path is not correctly encoded",
+                "the path is not well formed",
             )),
             Route::UnknownUnderV2 => Err(Failure::not_found(
                 ErrorCode::NameUnknown,

@@ -15,7 +15,7 @@ mod uploads;
 mod walk;
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,6 +33,8 @@ pub use walk::{BlobFolder, Space};
 use crate::oci::{Digest, Hasher};
 use layout::Directory;
 
+/// The flag of open(2): do not wait for the other end of a pipe.
+const O_NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 /// Read size of [`Store::check`], in bytes.
 const CHECK_CHUNK_BYTES: usize = 256 * 1024;
 
@@ -50,6 +52,8 @@ pub struct StoredBlob {
     pub file: Arc<File>,
     /// Its size in bytes.
     pub size_bytes: u64,
+    /// When it was written last, in milliseconds since the Unix epoch; 0 where the volume does not tell.
+    pub modified_ms: u64,
     /// The digest under which the bytes lie (sha256).
     pub canonical: Digest,
 }
@@ -98,7 +102,9 @@ impl Store {
     pub fn blob(&self, canonical: &Digest) -> Result<Option<StoredBlob>, Error> {
         let path = self.path_of(&layout::blob_data(canonical));
         let failed = |source| Error::io(Operation::Read, canonical.to_string(), source);
-        let file = match File::open(&path) {
+        // A pipe or a device in the place of bytes must not hold the thread.
+        let opened = File::options().read(true).custom_flags(O_NONBLOCK).open(&path);
+        let file = match opened {
             Ok(file) => file,
             Err(e) if is_absent(&e) => return Ok(None),
             Err(e) => return Err(failed(e)),
@@ -111,6 +117,7 @@ impl Store {
         Ok(Some(StoredBlob {
             file: Arc::new(file),
             size_bytes: facts.len(),
+            modified_ms: walk::written_ms(&facts).unwrap_or(0),
             canonical: canonical.clone(),
         }))
     }
@@ -129,6 +136,7 @@ impl Store {
         let stored = StoredBlob {
             file: Arc::clone(verified.file()),
             size_bytes: verified.size_bytes(),
+            modified_ms: 0,
             canonical: canonical.clone(),
         };
         verified.rename_to(&target).map_err(failed)?;

@@ -13,6 +13,7 @@ use super::{Answer, Error, How, Registry};
 use crate::flight::Joined;
 use crate::oci::Digest;
 use crate::store::{Link, StoredBlob};
+use crate::upstream;
 
 /// How often a fill whose task was lost is begun again for one request.
 const MOST_LOST: usize = 3;
@@ -114,20 +115,31 @@ impl Registry {
                 age: None,
             });
         }
-        let head = repository
-            .upstream()
-            .head_blob(repository.remote_name(), digest)
-            .await;
-        let head = head.map_err(|e| blob_error(&e, digest))?;
+        let size_bytes = self.ask_size(repository, digest).await?;
         let how = How::Miss {
             is_collapsed: false,
             is_stored: false,
         };
         Ok(Answer {
-            value: head.size_bytes,
+            value: size_bytes,
             how,
             age: None,
         })
+    }
+
+    /// Upstream's word on the size of a blob; where it has none, that of a manifest; else the blob is fetched to know.
+    async fn ask_size(&self, repository: &Repository, digest: &Digest) -> Result<u64, Error> {
+        let asked = repository.upstream().head_blob(repository.remote_name(), digest);
+        let silent = match asked.await {
+            Ok(head) => return Ok(head.size_bytes),
+            Err(error @ upstream::Error::Invalid { .. }) => blob_error(&error, digest),
+            Err(error) => return Err(blob_error(&error, digest)),
+        };
+        if let Some(declared_bytes) = self.core.declared_size(digest) {
+            return Ok(declared_bytes);
+        }
+        let blob = self.blob(repository, digest, &Wants::Whole).await?;
+        blob.size_bytes().ok_or(silent)
     }
 
     /// The blob if it is here and may answer for this repository, which it then is linked to.

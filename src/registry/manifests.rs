@@ -17,7 +17,24 @@ use crate::upstream::{self, FetchedManifest};
 const UNWELL_BUDGET: Duration = Duration::from_millis(100);
 
 /// What a fetch ended with, shared by all who waited.
-pub(super) type Fetched = Result<Arc<ManifestContent>, Error>;
+pub(super) type Fetched = Result<Taken, Error>;
+
+/// A manifest that upstream gave, or confirmed.
+#[derive(Debug, Clone)]
+pub(super) struct Taken {
+    content: Arc<ManifestContent>,
+    /// Whether it is on the volume now.
+    is_stored: bool,
+}
+
+impl Taken {
+    fn held(content: Arc<ManifestContent>) -> Self {
+        Self {
+            content,
+            is_stored: true,
+        }
+    }
+}
 
 impl Registry {
     /// A manifest, whole and verified. The same for GET and HEAD: what a HEAD by tag finds is stored too.
@@ -66,14 +83,14 @@ impl Registry {
             core.note_missing(&place, &Reference::Digest(wanted), &fetched);
             fetched
         });
-        let content = fetch
+        let taken = fetch
             .await
             .unwrap_or_else(|| Err(Error::Internal("the fetch was lost".to_owned())))?;
         Ok(Answer {
-            value: content,
+            value: taken.content,
             how: How::Miss {
                 is_collapsed,
-                is_stored: true,
+                is_stored: taken.is_stored,
             },
             age: None,
         })
@@ -119,14 +136,14 @@ impl Registry {
             None => Some(question.await),
         };
         let failure = match result {
-            Some(Some(Ok(content))) => {
+            Some(Some(Ok(Taken { content, is_stored }))) => {
                 let is_same = known.is_some_and(|known| known.digest == content.digest) && held.is_some();
                 let how = if is_same {
                     How::Revalidated { is_collapsed }
                 } else {
                     How::Miss {
                         is_collapsed,
-                        is_stored: true,
+                        is_stored,
                     }
                 };
                 return Ok(Answer {
@@ -190,7 +207,7 @@ impl Core {
         if self.repositories.are_public()
             && let Some(content) = self.adopt(repository, digest).await
         {
-            return Ok(content);
+            return Ok(Taken::held(content));
         }
         let reference = Reference::Digest(digest.clone());
         let fetched = repository
@@ -260,11 +277,12 @@ impl Core {
             digest,
             received_ms: self.clock.now_ms(),
         });
-        if self.keep_manifest(repository.directory(), &content, &facts).await {
+        let is_stored = self.keep_manifest(repository.directory(), &content, &facts).await;
+        if is_stored {
             let key = (repository.directory().clone(), content.digest.clone());
             self.manifests.insert(key, Arc::clone(&content));
         }
-        Ok(content)
+        Ok(Taken { content, is_stored })
     }
 
     /// Asks upstream what a tag means now, and has the manifest here afterwards.
@@ -275,7 +293,7 @@ impl Core {
             .note(!resolved.as_ref().is_err_and(Error::is_outage));
         self.note_missing(repository, &Reference::Tag(tag.clone()), &resolved);
         match &resolved {
-            Ok(content) => self.note_tag(repository, tag, &content.digest).await,
+            Ok(taken) => self.note_tag(repository, tag, &taken.content.digest).await,
             Err(Error::ManifestUnknown(_)) => self.forget_tag(repository, tag).await,
             Err(_) => {}
         }
@@ -297,7 +315,7 @@ impl Core {
             return self.fetch_by_tag(repository, &reference).await;
         };
         if let Some(content) = self.held_manifest(repository.directory(), &digest).await {
-            return Ok(content);
+            return Ok(Taken::held(content));
         }
         match self.fetch_by_digest(repository, &digest).await {
             // Some registries know a manifest by its tag alone (containerd#2840).

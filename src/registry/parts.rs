@@ -16,7 +16,7 @@ use super::repositories::{Repositories, Repository};
 use super::source::Origin;
 use crate::clock::Clock;
 use crate::flight::{Coalesce, Flights, Slot};
-use crate::meta::{self, Index};
+use crate::meta::{self, ContentRecord, Index};
 use crate::metrics::Metrics;
 use crate::oci::{Algorithm, Digest, Manifest, Reference};
 use crate::store::layout::Directory;
@@ -25,6 +25,8 @@ use crate::store::{self, Capacity, Link, Store, StoredBlob, blocking};
 /// Memory for manifests that are asked for again and again, in bytes.
 const MANIFEST_CACHE_BYTES: u64 = 4 * 1024 * 1024;
 
+/// How much later than its verification a file may have been written by the clock of its file system.
+const MODIFIED_SLACK_MS: u64 = 1000;
 /// How many references that upstream does not have are remembered.
 const MOST_MISSING: u64 = 10_000;
 
@@ -169,7 +171,8 @@ impl Core {
             .index
             .content(&blob.canonical)
             .unwrap_or_else(|e| Self::index_failed(&e, None));
-        if known.is_some_and(|record| record.verified_ms > 0 && record.size_bytes == blob.size_bytes) {
+        let now_ms = self.clock.now_ms();
+        if known.is_some_and(|record| is_as_verified(&record, blob, now_ms)) {
             return true;
         }
         let (core, blob) = (Arc::clone(self), blob.clone());
@@ -333,6 +336,12 @@ impl Core {
             received_ms,
         }))
     }
+}
+
+/// Whether bytes are those that were verified: of the same size, and not written since. A time to come says nothing.
+fn is_as_verified(record: &ContentRecord, blob: &StoredBlob, now_ms: u64) -> bool {
+    let is_written_since = (record.verified_ms + MODIFIED_SLACK_MS..=now_ms).contains(&blob.modified_ms);
+    record.verified_ms > 0 && record.size_bytes == blob.size_bytes && !is_written_since
 }
 
 /// One lookup: the link, then the bytes.

@@ -198,7 +198,14 @@ impl Body {
             tokio::time::sleep(pause).await;
             tracing::debug!(digest = %self.origin.digest, at = self.position, error = %last, "resuming a broken body");
             match request(&self.origin, self.position, self.end, Skip::Allowed).await {
-                Ok(response) => return self.resume(response),
+                Ok(response) if self.fits(&response) => {
+                    self.resume(response);
+                    return Ok(());
+                }
+                Ok(_) => {
+                    let message = "the blob has another size than before the break".to_owned();
+                    last = Error::Invalid { message };
+                }
                 Err(Error::RateLimited {
                     retry_after: Some(wait),
                     ..
@@ -212,20 +219,17 @@ impl Body {
         Err(last)
     }
 
-    fn resume(&mut self, response: BlobResponse) -> Result<(), Error> {
-        let differs = self
-            .total_bytes
-            .is_some_and(|known| response.total_bytes.is_some_and(|now| now != known));
-        if differs {
-            return Err(Error::Invalid {
-                message: "the blob has another size than before the break".to_owned(),
-            });
-        }
+    /// Whether an answer speaks of the blob that was begun.
+    fn fits(&self, response: &BlobResponse) -> bool {
+        let (known, now) = (self.total_bytes, response.total_bytes);
+        known.is_none() || now.is_none() || known == now
+    }
+
+    fn resume(&mut self, response: BlobResponse) {
         self.origin.metrics.heals.inc();
         self.skip_bytes = self.position.saturating_sub(response.start);
         self.stream = response.body;
         self.stashed.clear();
-        Ok(())
     }
 }
 

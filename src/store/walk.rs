@@ -156,17 +156,19 @@ fn digests(algorithm: Algorithm, names: Vec<String>) -> Vec<Digest> {
 
 /// When a file was written; `None` when there is none.
 pub(super) fn modified_ms(path: &Path) -> Option<u64> {
-    let modified = match fs::metadata(path).and_then(|facts| facts.modified()) {
-        Ok(modified) => modified,
+    match fs::metadata(path) {
+        Ok(facts) => written_ms(&facts),
         Err(error) => {
             if !is_absent(&error) {
                 tracing::debug!(path = %path.display(), %error, "cannot read the age of a file");
             }
-            return None;
+            None
         }
-    };
-    let since = modified
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since.as_millis()).ok()
+    }
+}
+
+/// When a file was written last, in milliseconds since the Unix epoch; `None` where the file system does not tell.
+pub(super) fn written_ms(facts: &fs::Metadata) -> Option<u64> {
+    let since = facts.modified().ok()?.duration_since(SystemTime::UNIX_EPOCH);
+    u64::try_from(since.unwrap_or_default().as_millis()).ok()
 }

@@ -41,7 +41,7 @@ impl Pause {
         }
         Err(Error::RateLimited {
             retry_after: Some(left),
-            message: message.clone(),
+            message: format!("it is left alone after an earlier answer: {message}"),
         })
     }
 
