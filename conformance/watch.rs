@@ -102,7 +102,7 @@ async fn larders_own_metrics_begin_with_registry_proxy() {
         "heals",
         "stale",
         "store_errors",
-        "stored_bytes",
+        "used_bytes",
     ] {
         let name = format!("registry_proxy_{part}");
         assert!(metrics.keys().any(|key| key.starts_with(&name)), "{name}");
