@@ -4,6 +4,9 @@ use axum::body::Body;
 use axum::response::Response;
 use http::HeaderValue;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, LINK};
+use oci_spec::OciSpecError;
+use oci_spec::distribution::{RepositoryListBuilder, TagListBuilder};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::blob;
@@ -19,7 +22,7 @@ const DEFAULT_CATALOG_PAGE: u64 = 100;
 /// Answers `/v2/<name>/tags/list`. A page larger than allowed is cut, and the next one linked (distribution#4844).
 pub(super) async fn tags(edge: &Edge, asked: &Asked, repository: &Repository) -> Result<Response, Failure> {
     let name = repository.name().as_str();
-    let body = |entries: &[String]| json!({ "name": name, "tags": entries });
+    let body = |entries: &[String]| written(TagListBuilder::default().name(name).tags(entries).build());
     let Some(mut request) = page_request(asked)? else {
         return Ok(json_response("application/json", &body(&[])));
     };
@@ -33,7 +36,7 @@ pub(super) async fn tags(edge: &Edge, asked: &Asked, repository: &Repository) ->
 
 /// Answers `/v2/_catalog`, from what is here.
 pub(super) async fn catalog(edge: &Edge, asked: &Asked) -> Result<Response, Failure> {
-    let body = |entries: &[String]| json!({ "repositories": entries });
+    let body = |entries: &[String]| written(RepositoryListBuilder::default().repositories(entries).build());
     let Some(mut request) = page_request(asked)? else {
         return Ok(json_response("application/json", &body(&[])));
     };
@@ -75,7 +78,7 @@ pub(super) async fn hosted_tags(
     repository: &HostedRepository,
 ) -> Result<Response, Failure> {
     let name = repository.name().as_str();
-    let body = |entries: &[String]| json!({ "name": name, "tags": entries });
+    let body = |entries: &[String]| written(TagListBuilder::default().name(name).tags(entries).build());
     let Some(mut request) = page_request(asked)? else {
         return Ok(json_response("application/json", &body(&[])));
     };
@@ -116,6 +119,14 @@ pub(super) fn hosted_referrers(
     }
     add_link(&mut response, asked, &request, &page);
     Ok(response)
+}
+
+/// A list as JSON.
+fn written<T: Serialize>(list: Result<T, OciSpecError>) -> Value {
+    // The builders fail for want of a field alone, and names and lists of them can always be written.
+    list.ok()
+        .and_then(|list| serde_json::to_value(list).ok())
+        .unwrap_or_default()
 }
 
 /// Reads `n` and `last`; `None` when nothing is asked for (`n=0`).

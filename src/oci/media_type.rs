@@ -37,7 +37,15 @@ pub fn is_page(content_type: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use oci_spec::image::MediaType;
+
     use super::*;
+
+    #[test]
+    fn the_types_are_those_of_the_specification() {
+        assert_eq!(OCI_MANIFEST, MediaType::ImageManifest.to_string());
+        assert_eq!(OCI_INDEX, MediaType::ImageIndex.to_string());
+    }
 
     #[test]
     fn parameters_are_cut_and_generic_types_known() {
