@@ -27,6 +27,8 @@ const MANIFEST_CACHE_BYTES: u64 = 4 * 1024 * 1024;
 
 /// How much later than its verification a file may have been written by the clock of its file system.
 const MODIFIED_SLACK_MS: u64 = 1000;
+/// How many verified digests are remembered beside the index.
+const MOST_CHECKED: u64 = 10_000;
 /// How many references that upstream does not have are remembered.
 const MOST_MISSING: u64 = 10_000;
 
@@ -59,6 +61,9 @@ pub(super) struct Core {
     /// What upstream said not to have, for as long as that is believed.
     pub(super) missing: Cache<(Directory, Reference), ()>,
     checks: Coalesce<Digest, bool>,
+    /// Size and time of bytes that were verified lately, for as long as the index cannot tell: while it is rebuilt, or
+    /// broken with the volume.
+    checked: Cache<Digest, (u64, u64)>,
 }
 
 /// What a lookup found.
@@ -86,6 +91,7 @@ impl Core {
             .build();
         Self {
             missing,
+            checked: Cache::new(MOST_CHECKED),
             checks: Coalesce::new(parts.tracker.clone()),
             settings: parts.settings,
             repositories: parts.repositories,
@@ -175,6 +181,9 @@ impl Core {
         if known.is_some_and(|record| is_as_verified(&record, blob, now_ms)) {
             return true;
         }
+        if self.checked.get(&blob.canonical) == Some((blob.size_bytes, blob.modified_ms)) {
+            return true;
+        }
         let (core, blob) = (Arc::clone(self), blob.clone());
         let digest = blob.canonical.clone();
         let (_, checked) = self.checks.run(&digest, move || core.check(blob));
@@ -183,6 +192,7 @@ impl Core {
 
     async fn check(self: Arc<Self>, blob: StoredBlob) -> bool {
         let digest = blob.canonical.clone();
+        let facts = (blob.size_bytes, blob.modified_ms);
         let store = self.store.clone();
         let checked = blocking(move || {
             let is_right = store.check(&blob)?;
@@ -193,6 +203,7 @@ impl Core {
         });
         match checked.await {
             Ok(true) => {
+                self.checked.insert(digest.clone(), facts);
                 let noted = self.index.record_verified(&digest, self.clock.now_ms());
                 noted.unwrap_or_else(|e| Self::index_failed(&e, ()));
                 true
