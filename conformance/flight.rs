@@ -238,11 +238,12 @@ async fn eight_open_ended_ranges_closed_early_do_not_multiply_the_traffic() {
     }));
     parts.await;
     larder.until_stored(&blob.digest).await;
-    // What a range asked for but did not take still fills the buffers of its connection, some MiB on loopback;
-    // without the fill beside them the eight would be 4.5 times the blob.
+    // The fill, and a piece of 1 MiB for each of the seven others, are 1.11 times the blob. What a range asked for but did
+    // not take still fills the buffers of its connection: mostly up to 1.21 times, on a busy machine up to 1.38 times.
+    // Without the fill beside them the eight would be 4.5 times the blob.
     let bytes = upstream.log().bytes_of(&blob.digest);
     assert!(
-        bytes < blob.len() * 16 / 10,
+        bytes < blob.len() * 15 / 10,
         "{bytes} bytes\n{}",
         upstream.log().lines()
     );

@@ -6,7 +6,7 @@ use futures::future::join_all;
 
 use crate::client::{End, blob_path, manifest_path};
 use crate::larder::{Builder, Larder};
-use crate::upstream::{Auth, Blob, Cut, Fault, Image, Redirect, Role, TestUpstream, on};
+use crate::upstream::{Auth, Blob, Cut, Fault, Gate, Image, Redirect, Role, TestUpstream, on};
 
 const LEN: u64 = 1_000_000;
 
@@ -225,6 +225,29 @@ async fn a_pause_shorter_than_the_idle_timeout_is_only_a_pause() {
         1,
         "there is no total timeout"
     );
+}
+
+#[tokio::test]
+async fn a_pause_longer_than_the_idle_timeout_is_healed_by_a_range() {
+    let upstream = TestUpstream::start().await;
+    let blob = Blob::generated(17, LEN);
+    upstream.put_blob("app", &blob);
+    let gate = Gate::new();
+    upstream.fault_times(1, on(&blob.digest), Fault::HoldAt(LEN / 2, gate.clone()));
+    let larder = impatient(&upstream).await;
+    larder
+        .get(&blob_path("app", &blob.digest))
+        .await
+        .is_whole(&blob.bytes());
+    gate.open();
+    let log = upstream.log();
+    let ranges: Vec<_> = log
+        .of("GET", &blob.digest)
+        .map(|asked| asked.header("range"))
+        .collect();
+    assert_eq!(ranges, [None, Some("bytes=500000-999999")], "{}", log.lines());
+    assert_eq!(log.bytes_of(&blob.digest), LEN, "no byte moved twice");
+    larder.until_stored(&blob.digest).await;
 }
 
 #[tokio::test]

@@ -15,7 +15,11 @@ mod upstream;
 #[cfg(test)]
 mod addressing;
 #[cfg(test)]
+mod age;
+#[cfg(test)]
 mod auth;
+#[cfg(test)]
+mod check_config;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
@@ -27,11 +31,15 @@ mod errors;
 #[cfg(test)]
 mod flight;
 #[cfg(test)]
+mod flipped;
+#[cfg(test)]
 mod headers;
 #[cfg(test)]
 mod heal;
 #[cfg(test)]
 mod hosted;
+#[cfg(test)]
+mod http2;
 #[cfg(test)]
 mod input;
 #[cfg(test)]
@@ -41,9 +49,15 @@ mod layers;
 #[cfg(test)]
 mod life;
 #[cfg(test)]
+mod login;
+#[cfg(test)]
 mod manifests;
 #[cfg(test)]
 mod memory;
+#[cfg(test)]
+mod missing;
+#[cfg(test)]
+mod proxy;
 #[cfg(test)]
 mod range;
 #[cfg(test)]

@@ -10,16 +10,16 @@ use crate::client::manifest_path;
 use crate::larder::Builder;
 use crate::upstream::{Image, TestUpstream};
 
-type Authority = CertifiedIssuer<'static, KeyPair>;
+pub(crate) type Authority = CertifiedIssuer<'static, KeyPair>;
 
-fn authority() -> Authority {
+pub(crate) fn authority() -> Authority {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
 /// A certificate for loopback and its key, as PEM.
-fn issue(authority: &Authority) -> (String, String) {
+pub(crate) fn issue(authority: &Authority) -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
     (
@@ -28,13 +28,13 @@ fn issue(authority: &Authority) -> (String, String) {
     )
 }
 
-fn write(folder: &Path, name: &str, text: &str) -> String {
+pub(crate) fn write(folder: &Path, name: &str, text: &str) -> String {
     let path = folder.join(name);
     std::fs::write(&path, text).unwrap();
     path.to_string_lossy().into_owned()
 }
 
-fn server_config(authority: &Authority) -> rustls::ServerConfig {
+pub(crate) fn server_config(authority: &Authority) -> rustls::ServerConfig {
     use rustls_pki_types::pem::PemObject as _;
     let (certificate, key) = issue(authority);
     let certificate = rustls_pki_types::CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
@@ -48,7 +48,7 @@ fn server_config(authority: &Authority) -> rustls::ServerConfig {
         .unwrap()
 }
 
-fn client(authority: &Authority) -> reqwest::ClientBuilder {
+pub(crate) fn client(authority: &Authority) -> reqwest::ClientBuilder {
     let root = reqwest::Certificate::from_pem(authority.pem().as_bytes()).unwrap();
     reqwest::Client::builder()
         .tls_certs_only([root])

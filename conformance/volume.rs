@@ -15,7 +15,7 @@ fn write(path: &Path, bytes: impl AsRef<[u8]>) {
 }
 
 /// Writes an image as distribution would have.
-fn write_like_distribution(root: &Path, repository: &str, tag: &str, image: &Image) {
+pub(crate) fn write_like_distribution(root: &Path, repository: &str, tag: &str, image: &Image) {
     let base = root.join("docker/registry/v2");
     let repository = base.join("repositories").join(repository);
     let data = |digest: &str| {

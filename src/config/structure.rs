@@ -4,8 +4,8 @@
 
 use super::{
     error::{Origin, Problem, Warning},
-    reader::Findings,
-    scalar,
+    reader::{Findings, FromScalar},
+    scalar::{self, GoDuration},
     schema::{self, Field, Kind, Shape},
     tree::{Entry, Node, Scalar, Value},
 };
@@ -43,7 +43,8 @@ impl Walk<'_, '_> {
                 }
             }
             (Shape::Keys(_) | Shape::Map(_), _) | (Shape::Driver(_), Value::Sequence(_)) => {
-                self.wrong(node, path, "keys with values", None);
+                let hint = "write `key: value` on lines of its own, indented below this key";
+                self.wrong(node, path, "keys with values", Some(hint));
             }
             (Shape::List(_), _) => self.wrong(node, path, "a list", Some("write it as `[value, value]`")),
             (Shape::Leaf(_) | Shape::Opaque | Shape::Driver(_), _) => {}
@@ -86,7 +87,7 @@ impl Walk<'_, '_> {
         match (shape, &node.value) {
             _ if node.is_null() => {}
             (Shape::Leaf(kind), Value::Scalar(scalar)) if is_of(*kind, scalar) => {}
-            (Shape::Leaf(kind), _) => self.wrong(node, path, name_of(*kind), None),
+            (Shape::Leaf(kind), _) => self.wrong(node, path, name_of(*kind), hint_of(*kind)),
             _ => self.node(node, shape, path),
         }
     }
@@ -121,6 +122,16 @@ fn name_of(kind: Kind) -> &'static str {
         Kind::Flag => "`true` or `false`",
         Kind::Integer => "a whole number",
         Kind::Duration => "a duration such as `30s`",
+    }
+}
+
+/// What helps against a value of another kind: the same as for keys that have an effect.
+fn hint_of(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Text => String::HINT,
+        Kind::Flag => bool::HINT,
+        Kind::Integer => i64::HINT,
+        Kind::Duration => GoDuration::HINT,
     }
 }
 

@@ -5,6 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use super::{
     reader::FromScalar,
     scalar::{self, GoDuration},
+    schema,
     tree::Scalar,
     types::{Address, ClientAuth, LogFormatter, LogLevel, Renew, SizeLimit, TlsVersion},
 };
@@ -28,6 +29,7 @@ pub(crate) fn quoted(text: &str) -> String {
 
 impl FromScalar for String {
     const EXPECTED: &'static str = "text";
+    const HINT: Option<&'static str> = Some("write one value on the line of the key");
 
     fn from_scalar(scalar: &Scalar) -> Result<Self, Option<String>> {
         Ok(scalar.text.clone())
@@ -86,6 +88,7 @@ impl FromScalar for PathBuf {
 
 impl FromScalar for bool {
     const EXPECTED: &'static str = "`true` or `false`";
+    const HINT: Option<&'static str> = Some("write `true` or `false`, without quotes");
 
     fn from_scalar(scalar: &Scalar) -> Result<Self, Option<String>> {
         match scalar::boolean(&scalar.text) {
@@ -102,6 +105,7 @@ impl FromScalar for bool {
 
 impl FromScalar for i64 {
     const EXPECTED: &'static str = "a whole number";
+    const HINT: Option<&'static str> = Some("write it in digits, without a unit and without quotes");
 
     fn from_scalar(scalar: &Scalar) -> Result<Self, Option<String>> {
         match scalar::integer(&scalar.text) {
@@ -251,12 +255,16 @@ pub(crate) struct Word<C>(pub(crate) C);
 
 impl<C: Choice> FromScalar for Word<C> {
     const EXPECTED: &'static str = C::EXPECTED;
+    const HINT: Option<&'static str> = Some("write one of the words above; the letter case does not matter");
 
     fn from_scalar(scalar: &Scalar) -> Result<Self, Option<String>> {
         let found = C::WORDS
             .iter()
             .find(|(word, _)| word.eq_ignore_ascii_case(&scalar.text));
-        found.map(|(_, choice)| Self(*choice)).ok_or(None)
+        found.map(|(_, choice)| Self(*choice)).ok_or_else(|| {
+            let words = C::WORDS.iter().map(|(word, _)| *word);
+            schema::nearest(&scalar.text, words).map(|near| format!("did you mean `{near}`?"))
+        })
     }
 
     fn show(&self) -> String {
