@@ -121,7 +121,10 @@ mod tests {
             Err(Error::RateLimited { retry_after, message }) => {
                 assert_eq!(
                     (retry_after, message.as_str()),
-                    (Some(Duration::from_secs(6)), "slow down")
+                    (
+                        Some(Duration::from_secs(6)),
+                        "it is left alone after an earlier answer: slow down"
+                    )
                 );
             }
             other => panic!("{other:?}"),
