@@ -10,9 +10,9 @@ larder := $(CARGO_TARGET_DIR)/debug/larder
 # Run one command as a named stage and say how long it took.
 stage = @begin=$$(date +%s) && echo "== $@" && $(1) && echo "== $@: $$(($$(date +%s) - begin)) s"
 
-.PHONY: test run demo bench image conformance fmt fmt-check lint unit doc deny clients side-by-side scripts
+.PHONY: test run demo bench image conformance fmt fmt-check lint unit doc deny clients push side-by-side scripts
 
-test: fmt-check lint unit doc deny clients side-by-side conformance
+test: fmt-check lint unit doc deny clients push side-by-side conformance
 
 # In this order also under `make -j`: they share the cores and the lock of the target folder.
 .NOTPARALLEL:
@@ -52,6 +52,10 @@ deny:
 # Real containerd, skopeo and crane.
 clients: $(larder)
 	$(call stage,conformance/clients/run.sh $(larder))
+
+# Real skopeo, buildah, crane and oras push to a larder that hosts; a second one caches it.
+push: $(larder)
+	$(call stage,conformance/clients/push.sh $(larder))
 
 # Beside the registries that larder replaces.
 side-by-side: $(larder)

@@ -45,7 +45,7 @@ build() {
 }
 
 if [[ $# -eq 0 ]]; then
-    set -- containerd crane crictl official registry
+    set -- containerd crane crictl official oras registry
 fi
 for tool in "$@"; do
     folder=$cache/$tool-$(pinned_version "$tool")
